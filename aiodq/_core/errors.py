@@ -18,8 +18,9 @@ to it                     `QueueFull`,        enqueue never makes a second job
 aiodq, or its version     `ScriptError`       report it, or bring all processes to one version
 ========================  ==================  ==============================================================
 
-Wrong arguments of a single call (a naive datetime, a missing argument) are `TypeError` or `ValueError`, as for any
-Python function. What handlers raise to steer their job (`Retry`, `Snooze`, `Bury`) is no error and not in here.
+Wrong arguments of a single call (a naive datetime, a missing argument) are `TypeError` or `ValueError`, as
+for any Python function. What handlers raise to steer their job (`Retry`, `Snooze`, `Bury`) is no error and
+not in here.
 
 All of them can be pickled and copied: their `args` are the arguments of their constructors.
 """
@@ -37,22 +38,24 @@ class AiodqError(Exception):
 class ConfigError(AiodqError, ValueError):
     """A queue, task, worker or environment is set up wrongly.
 
-    Raised where the wrong setting is made or first used, before anything is sent. The program or its deployment is at
-    fault. The message names the value and what is expected instead.
+    Raised where the wrong setting is made or first used, before anything is sent. The program or its
+    deployment is at fault. The message names the value and what is expected instead.
     """
 
 
 class NotInJob(AiodqError, LookupError):
     """Something that needs a running job was called outside of a handler.
 
-    Raised by `current_job()`. The program is at fault; in tests, wrap the call in `aiodq.testing.running_job()`.
+    Raised by `current_job()`. The program is at fault; in tests, wrap the call in
+    `aiodq.testing.running_job()`.
     """
 
 
 class DuplicateJob(AiodqError):
     """A job with this id exists already, and the caller asked to be told by an error.
 
-    Raised by enqueue with `on_duplicate="raise"` only. Nothing was changed. Nobody is at fault: the id is taken.
+    Raised by enqueue with `on_duplicate="raise"` only. Nothing was changed. Nobody is at fault: the id is
+    taken.
     """
 
     def __init__(self, job_id: str) -> None:
@@ -66,8 +69,8 @@ class DuplicateJob(AiodqError):
 class JobNotFound(AiodqError, LookupError):
     """There is neither a job nor a kept result with this id.
 
-    Raised when a job is asked for that has ended and left nothing, or never existed. Ask again with the right id and
-    queue; a job that should be waited for after its end needs `keep_result`.
+    Raised when a job is asked for that has ended and left nothing, or never existed. Ask again with the
+    right id and queue; a job that should be waited for after its end needs `keep_result`.
     """
 
     def __init__(self, job_id: str) -> None:
@@ -75,16 +78,14 @@ class JobNotFound(AiodqError, LookupError):
         self.job_id = job_id
 
     def __str__(self) -> str:
-        return (
-            f"no job and no kept result with id {self.job_id!r}: it has ended, or it was never in this queue"
-        )
+        return f"no job and no kept result with id {self.job_id!r}: it has ended, or never was in this queue"
 
 
 class JobFailed(AiodqError):
     """The awaited job ended in the dead letters.
 
-    Raised by `Job.result()`. The handler is at fault; `error_type`, `error_message` and `traceback` are the text of its
-    last error. Mend the cause, then replay the job from the dead letters.
+    Raised by `Job.result()`. The handler is at fault; `error_type`, `error_message` and `traceback` are the
+    text of its last error. Mend the cause, then replay the job from the dead letters.
     """
 
     def __init__(self, job_id: str, error_type: str, error_message: str, traceback: str = "") -> None:
@@ -101,8 +102,8 @@ class JobFailed(AiodqError):
 class JobCancelled(AiodqError):
     """The awaited job was taken back before it could end well.
 
-    Raised by `Job.result()`. `reason` is "cancelled" (while scheduled), "aborted" (maybe while running) or "expired" (not
-    started within its `expires`). Nobody is at fault.
+    Raised by `Job.result()`. `reason` is "cancelled" (while scheduled), "aborted" (maybe while running) or
+    "expired" (not started within its `expires`). Nobody is at fault.
     """
 
     def __init__(self, job_id: str, reason: Literal["cancelled", "aborted", "expired"]) -> None:
@@ -117,8 +118,8 @@ class JobCancelled(AiodqError):
 class ResultNotKept(AiodqError):
     """The awaited job has ended, or will end, without keeping its result.
 
-    Raised by `Job.result()`, at once where it is known. The program is at fault: give the task `keep_result=` (seconds or
-    timedelta).
+    Raised by `Job.result()`, at once where it is known. The program is at fault: give the task
+    `keep_result=` (seconds or timedelta).
     """
 
     def __init__(self, job_id: str) -> None:
@@ -132,17 +133,17 @@ class ResultNotKept(AiodqError):
 class PayloadError(AiodqError, ValueError):
     """Arguments, headers or a result cannot be stored, or stored bytes cannot be read back.
 
-    Raised by enqueue before anything is sent: the program is at fault, and the message names the job's task and the value
-    (its type, or its size in bytes and the limit). Raised on reading: writer and reader disagree about the format or the
-    signature, usually two versions of a program.
+    Raised by enqueue before anything is sent: the program is at fault, and the message names the job's task
+    and the value (its type, or its size in bytes and the limit). Raised on reading: writer and reader
+    disagree about the format or the signature, usually two versions of a program.
     """
 
 
 class QueueFull(AiodqError):
     """The job was refused because there is no room for it.
 
-    Raised by enqueue, reschedule and replay when the queue's backlog limit is reached or the server is out of memory.
-    Nothing was changed. Repeat later, or make room; draining the queue stays possible.
+    Raised by enqueue, reschedule and replay when the queue's backlog limit is reached or the server is out
+    of memory. Nothing was changed. Repeat later, or make room; draining the queue stays possible.
     """
 
 
@@ -162,9 +163,9 @@ class EnqueuedJob(Protocol):
 class NotDurable(AiodqError):
     """The job is enqueued, but not as safely as was asked.
 
-    Raised by enqueue with `durability=` when replicas or disks did not confirm within `durability_timeout`. `job` is
-    the enqueued job: it will run unless the server is lost soon. Sending it again is safe and asks for the confirmation
-    again.
+    Raised by enqueue with `durability=` when replicas or disks did not confirm within `durability_timeout`.
+    `job` is the enqueued job: it will run unless the server is lost soon. Sending it again is safe and asks
+    for the confirmation again.
     """
 
     def __init__(self, job: EnqueuedJob, wanted: str = "") -> None:
@@ -174,31 +175,30 @@ class NotDurable(AiodqError):
 
     def __str__(self) -> str:
         wanted = f" ({self.wanted})" if self.wanted else ""
-        return (
-            f"job {self.job.id!r} is enqueued, but the asked-for durability{wanted} was not confirmed in time"
-        )
+        return f"job {self.job.id!r} is enqueued, but its durability{wanted} was not confirmed in time"
 
 
 class LeaseLost(AiodqError):
     """This worker no longer holds the job: another claim has it, or it has ended.
 
-    Raised by `RunningJob.extend()`. Stop, and leave undone what cannot be undone: the job runs elsewhere or has run. Whoever
-    held the event loop or the connection for longer than the lease is at fault.
+    Raised by `RunningJob.extend()`. Stop, and leave undone what cannot be undone: the job runs elsewhere or
+    has run. Whoever held the event loop or the connection for longer than the lease is at fault.
     """
 
 
 class StoreUnavailable(AiodqError):
     """The server did not answer, or not in time.
 
-    Raised by every call that needs the server, after its own repeats. What was asked may or may not have happened; the same
-    call again (same `NewJob`, same id) is safe. The cause is the error of the connection.
+    Raised by every call that needs the server, after its own repeats. What was asked may or may not have
+    happened; the same call again (same `NewJob`, same id) is safe. The cause is the error of the
+    connection.
     """
 
 
 class ScriptError(AiodqError):
     """The server refused or broke off one of aiodq's scripts.
 
-    Raised when the data in the server and this version of aiodq do not fit together: a queue that was upgraded beyond
-    this version, or keys changed by another program. The message names the queue and the script. Bring all processes to one
-    version; otherwise it is a fault of aiodq.
+    Raised when the data in the server and this version of aiodq do not fit together: a queue that was
+    upgraded beyond this version, or keys changed by another program. The message names the queue and the
+    script. Bring all processes to one version; otherwise it is a fault of aiodq.
     """
