@@ -186,7 +186,7 @@ def no_keys_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _keys_without_lifetime(server: ServerProcess) -> list[str]:
     with server.client() as client:
-        keys: Iterator[bytes] = client.scan_iter(match=_KEY_PREFIX + b"*", count=1000)
+        keys = cast("Iterator[bytes]", client.scan_iter(match=_KEY_PREFIX + b"*", count=1000))
         ttl_ms = cast("Callable[[bytes], int]", client.pttl)  # its stub allows for an async client's answer
         left = [key for key in keys if not key.endswith(b":meta") and ttl_ms(key) == -1]
         return sorted(key.decode(errors="replace") for key in left)
