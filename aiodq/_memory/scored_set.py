@@ -1,0 +1,64 @@
+"""A sorted set as Redis has it: members with whole-number scores, in the order of scores, then of bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+
+class ScoredSet:
+    """Members and scores. Text compares by code point, which is the order of its UTF-8 bytes.
+
+    A change costs one memory move in a flat list: microseconds at a hundred thousand members.
+    """
+
+    def __init__(self) -> None:
+        self._scores: dict[str, int] = {}
+        self._order: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, member: str) -> bool:
+        return member in self._scores
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """Pairs (member, score), lowest score first."""
+        return ((member, score) for score, member in self._order)
+
+    def score(self, member: str) -> int | None:
+        return self._scores.get(member)
+
+    def put(self, member: str, score: int) -> None:
+        """Adds the member or moves it to another score."""
+        self.remove(member)
+        self._scores[member] = score
+        insort(self._order, (score, member))
+
+    def remove(self, member: str) -> bool:
+        """True if it was there."""
+        score = self._scores.pop(member, None)
+        if score is None:
+            return False
+        del self._order[bisect_left(self._order, (score, member))]
+        return True
+
+    def first(self) -> int | None:
+        """The lowest score."""
+        return self._order[0][0] if self._order else None
+
+    def page(self, offset: int, limit: int) -> list[tuple[str, int]]:
+        """At most `limit` pairs (member, score) from rank `offset` on."""
+        return [(member, score) for score, member in self._order[offset : offset + limit]]
+
+    def up_to(self, score: int, limit: int) -> list[tuple[str, int]]:
+        """The first `limit` pairs (member, score) whose score is at most `score`."""
+        return self.page(0, min(limit, self.count_up_to(score)))
+
+    def count_up_to(self, score: int) -> int:
+        return bisect_left(self._order, (score + 1, ""))
+
+    def between(self, low: int, high: int) -> list[str]:
+        """Members with low <= score <= high."""
+        start, end = bisect_left(self._order, (low, "")), self.count_up_to(high)
+        return [member for _, member in self._order[start:end]]

@@ -1,0 +1,308 @@
+"""One shard of a queue in memory: a method for each transition of `_core.lifecycle`, and the questions.
+
+Synchronous, and atomic by one lock, because a worker's keeper calls from a thread of its own. Batches are not
+cut here: in memory, a call of any length is one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiodq._core.due import Due
+from aiodq._core.lifecycle import Place
+from aiodq._core.settlement import Acked, Buried, Deferred, Released
+from aiodq._core.store import (
+    SILENT_MS,
+    Entry,
+    Found,
+    Notice,
+    Page,
+    Placed,
+    Revival,
+    ShardStats,
+    SweepAnswer,
+    Was,
+)
+from aiodq._memory.claim import Claiming
+from aiodq._memory.parts import Ear
+from aiodq._memory.scored_set import ScoredSet
+
+
+class Shard(Claiming):
+    """The moves of jobs between the places."""
+
+    # -- producers and operators
+
+    def enqueue(self, entries: Sequence[Entry], *, replace: bool = False) -> list[Placed]:
+        with self.lock:
+            now_us = self.clock()
+            answers = [self._enqueue_one(entry, now_us // 1000, replace=replace) for entry in entries]
+            written = [answer.due_ms for answer in answers if answer.created or answer.replaced]
+            if written:
+                self.watch(min(written), now_us)
+            return answers
+
+    def replace(self, entries: Sequence[Entry]) -> list[Placed]:
+        return self.enqueue(entries, replace=True)
+
+    def _enqueue_one(self, entry: Entry, now_ms: int, *, replace: bool) -> Placed:
+        job_id = entry.job_id
+        was = self.was(job_id, now_ms)
+        if was == "done" and not entry.remember:
+            was = "absent"
+        if was == "processing" or (was in ("scheduled", "dead") and not replace):
+            return Placed(created=False, replaced=False, due_ms=self._due_of(job_id))
+        if was == "done":
+            return Placed(created=False, replaced=False, due_ms=self.done.get(job_id, now_ms) or 0)
+        self.dead.remove(job_id)
+        self.reset(job_id)
+        self.payload[job_id] = entry.payload
+        due_ms = self.place(job_id, entry.due, now_ms)
+        return Placed(created=was == "absent", replaced=was != "absent", due_ms=due_ms)
+
+    def _due_of(self, job_id: str) -> int:
+        """The due time of a job that has a place; of a dead letter, which has none, when it was buried."""
+        token = self.token_of(job_id)
+        if token is not None:
+            return token.due_ms
+        scores = (place.score(job_id) for place in (self.schedule, self.processing, self.dead))
+        return next(score for score in scores if score is not None)
+
+    def reschedule(self, moves: Sequence[tuple[str, Due]]) -> list[Was]:
+        with self.lock:
+            now_us = self.clock()
+            answers: list[Was] = [self.was(job_id, now_us // 1000) for job_id, _ in moves]
+            written = [
+                self.place(job_id, due, now_us // 1000)
+                for (job_id, due), was in zip(moves, answers, strict=True)
+                if was == "scheduled"
+            ]
+            if written:
+                self.watch(min(written), now_us)
+            return answers
+
+    def cancel(self, job_ids: Sequence[str]) -> list[Was]:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            answers: list[Was] = []
+            for job_id in job_ids:
+                answers.append(self.was(job_id, now_ms))
+                if self.schedule.remove(job_id):
+                    self.drop(job_id)
+            return answers
+
+    def replay(self, revivals: Sequence[Revival]) -> list[bool]:
+        with self.lock:
+            now_us = self.clock()
+            answers: list[bool] = []
+            written: list[int] = []
+            for revival in revivals:
+                alive = self.dead.score(revival.job_id) == revival.buried_ms
+                answers.append(alive)
+                if alive:
+                    self.dead.remove(revival.job_id)
+                    self.reset(revival.job_id)
+                    self._keep_tally(revival.job_id, revival.tally)
+                    written.append(self.place(revival.job_id, revival.due, now_us // 1000))
+            if written:
+                self.watch(min(written), now_us)
+            return answers
+
+    def purge(self, job_ids: Sequence[str]) -> list[bool]:
+        with self.lock:
+            return [self._purge_one(job_id) for job_id in job_ids]
+
+    def _purge_one(self, job_id: str) -> bool:
+        if not self.dead.remove(job_id):
+            return False
+        self.drop(job_id)
+        return True
+
+    def trim(self, *, age_ms: int, count: int) -> int:
+        with self.lock:
+            old = self.dead.count_up_to(self.clock() // 1000 - age_ms - 1)
+            surplus = max(0, old, len(self.dead) - count)
+            for job_id, _ in self.dead.page(0, surplus):
+                self._purge_one(job_id)
+            return surplus
+
+    def pause(self, reason: str) -> None:
+        with self.lock:
+            self.paused = reason
+
+    def resume(self) -> None:
+        with self.lock:
+            self.paused = None
+            self.publish_to_all(Notice("resume"))
+
+    # -- settlements and renewal: each needs the newest lease's token
+
+    def ack(self, ended: Sequence[Acked]) -> list[bool]:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            answers: list[bool] = []
+            for end in ended:
+                token = self.token_of(end.job_id)
+                answers.append(self.end_lease(end.job_id, end.token))
+                if answers[-1]:
+                    self.drop(end.job_id)
+                    if end.remember:
+                        self.done.put(end.job_id, token.due_ms if token else now_ms, now_ms)
+            return answers
+
+    def retry(self, ended: Sequence[Deferred], me: str | None = None) -> list[bool]:
+        with self.lock:
+            now_us = self.clock()
+            answers: list[bool] = []
+            written: list[int] = []
+            for end in ended:
+                answers.append(self.end_lease(end.job_id, end.token))
+                if answers[-1]:
+                    self._keep_tally(end.job_id, end.tally)
+                    written.append(self.place(end.job_id, end.due, now_us // 1000))
+            if written:
+                self.watch(min(written), now_us, me)
+            return answers
+
+    def release(self, ended: Sequence[Released], me: str | None = None) -> list[bool]:
+        with self.lock:
+            now_us = self.clock()
+            answers: list[bool] = []
+            written: list[int] = []
+            for end in ended:
+                token = self.token_of(end.job_id)
+                answers.append(self.end_lease(end.job_id, end.token))
+                if answers[-1]:
+                    written.append(token.due_ms if token else now_us // 1000)
+                    self.schedule.put(end.job_id, written[-1])
+            if written:
+                self.watch(min(written), now_us, me)
+            return answers
+
+    def bury(self, ended: Sequence[Buried]) -> list[bool]:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            answers: list[bool] = []
+            for end in ended:
+                answers.append(self.end_lease(end.job_id, end.token))
+                if answers[-1]:
+                    self._keep_tally(end.job_id, end.tally)
+                    self.dead.put(end.job_id, now_ms)
+            return answers
+
+    def extend(self, worker: str, leases: Sequence[tuple[str, str]], lease_ms: int) -> list[bool]:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            answers = [
+                self.lease.get(job_id) == token and job_id in self.processing for job_id, token in leases
+            ]
+            for (job_id, _), held in zip(leases, answers, strict=True):
+                if held:
+                    self.processing.put(job_id, now_ms + lease_ms)
+            if any(answers) and self.heard(worker):
+                self.workers.put(worker, now_ms)
+            return answers
+
+    def _keep_tally(self, job_id: str, tally: bytes) -> None:
+        if tally:
+            self.tally[job_id] = tally
+        else:
+            self.tally.pop(job_id, None)
+
+    # -- presence of workers
+
+    def subscribe(self, worker: str, ear: Ear) -> None:
+        with self.lock:
+            self.ears.setdefault(worker, []).append(ear)
+
+    def unsubscribe(self, worker: str, ear: Ear) -> None:
+        with self.lock:
+            ears = self.ears.get(worker, [])
+            if ear in ears:
+                ears.remove(ear)
+            if not ears:
+                self.ears.pop(worker, None)
+
+    def no_longer_holds(self, worker: str) -> None:
+        with self.lock:
+            self.workers.remove(worker)
+
+    def leave(self, worker: str, *, holds: bool) -> None:
+        with self.lock:
+            if not holds:
+                self.workers.remove(worker)
+            self.idle.remove(worker)
+            head = self.head()
+            if head is not None and self.paused is None:
+                self.watch(head, self.clock(), me=worker)
+
+    def sweep(self, me: str) -> SweepAnswer:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            silent: list[str] = []
+            again: list[int] = []
+            for worker, score in list(self.workers):
+                if worker == me or self.heard(worker):
+                    self.workers.put(worker, now_ms if score < 0 else score)
+                elif score >= 0:
+                    self.workers.put(worker, -now_ms)
+                    again.append(SILENT_MS)
+                elif now_ms + score >= SILENT_MS:
+                    silent.append(worker)
+                else:
+                    again.append(SILENT_MS - now_ms - score)
+            return SweepAnswer(silent, min(again, default=None))
+
+    def convict(self, worker: str, me: str) -> bool:
+        """In memory one call is enough: the answer, whether there are more, is always False."""
+        with self.lock:
+            now_us = self.clock()
+            now_ms = now_us // 1000
+            since = self.workers.score(worker)
+            if since is None or since >= 0 or now_ms + since < SILENT_MS or self.heard(worker):
+                return False
+            held = [
+                job_id for job_id, _ in self.processing if (t := self.token_of(job_id)) and t.worker == worker
+            ]
+            pulled = [job_id for job_id in held if (self.processing.score(job_id) or 0) > now_ms]
+            for job_id in pulled:
+                self.processing.put(job_id, now_ms)
+            self.workers.remove(worker)
+            if pulled:
+                self.watch(now_ms, now_us, me)
+            return False
+
+    # -- questions
+
+    def find(self, job_ids: Sequence[str]) -> list[Found]:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            return [self.found(job_id, now_ms) for job_id in job_ids]
+
+    def peek(self, place: Place, *, limit: int, offset: int) -> Page:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            jobs: dict[Place, ScoredSet] = {
+                "absent": ScoredSet(),
+                "scheduled": self.schedule,
+                "processing": self.processing,
+                "dead": self.dead,
+            }
+            return Page(now_ms, [self.found(job_id, now_ms) for job_id, _ in jobs[place].page(offset, limit)])
+
+    def stats(self) -> ShardStats:
+        with self.lock:
+            now_ms = self.clock() // 1000
+            first_due = self.schedule.first()
+            return ShardStats(
+                now_ms,
+                due=self.schedule.count_up_to(now_ms),
+                scheduled=len(self.schedule),
+                processing=len(self.processing),
+                expired=self.processing.count_up_to(now_ms),
+                dead=len(self.dead),
+                oldest_overdue_ms=0 if first_due is None else max(0, now_ms - first_due),
+                paused=self.paused,
+                idle=len(self.idle),
+                holders=len(self.workers),
+            )
