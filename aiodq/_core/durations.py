@@ -97,7 +97,7 @@ def _whole_ms(value: object, what: str) -> int:
     else:
         raise ValueError(f"{what}={value!r}: expected a finite number of seconds")
     if ms > MAX_DELAY_MS:
-        shown = f"{value!r}" if isinstance(value, timedelta) else f"{value:.6g}"
+        shown = repr(value) if ms.bit_length() < 128 else "an enormous number"
         raise ValueError(
             f"{what}={shown} is above a thousand years: expected seconds; are these milliseconds?"
         )
