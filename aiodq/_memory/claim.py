@@ -19,8 +19,8 @@ from aiodq._memory.parts import OVERDUE_MS, Parts
 
 FAR_FLOOR_MS: Final = 10_000
 FAR_PER_IDLE_MS: Final = 2_000
-"""A worker without a seat looks after `far` times the greater of the floor and this per waiting worker, so that
-somebody looks every two to three seconds, whatever the size of the fleet."""
+"""A worker without a seat looks after `far` times the greater of the floor and this per waiting worker, so
+that somebody looks every two to three seconds, whatever the size of the fleet."""
 
 DEAF_POLL_MS: Final = 1_000
 
@@ -141,7 +141,7 @@ class Claiming(Parts):
         if full:
             head = self.head()
             if head is not None:
-                self.watch(head, now_us, me=worker)
+                self.watch(head, now_us)
             return None, 0, False
         look_ms = self._next_look(request, now_ms)
         if not self.heard(worker):

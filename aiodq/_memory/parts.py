@@ -51,8 +51,8 @@ class DoneMarks:
         self._buckets[window % 3][1][job_id] = due_ms
 
     def get(self, job_id: str, now_ms: int) -> int | None:
-        """The due time of the finished job; None: no mark."""
-        for window, marks in self._buckets:
+        """The due time of the job that finished last under this id; None: no mark."""
+        for window, marks in sorted(self._buckets, key=lambda bucket: -bucket[0]):
             if now_ms < (window + 2) * DEDUPE_MS and job_id in marks:
                 return marks[job_id]
         return None
@@ -131,13 +131,6 @@ class Parts:
         self.crashes.pop(job_id, None)
         self.interruptions.pop(job_id, None)
 
-    def end_lease(self, job_id: str, token: str) -> bool:
-        """The fence: True if the token is that of the job's newest lease, which is then over."""
-        if self.lease.get(job_id) != token or not self.processing.remove(job_id):
-            return False
-        del self.lease[job_id]
-        return True
-
     def place(self, job_id: str, due: Due, now_ms: int) -> int:
         """Puts the job into the schedule, never before the present. Returns its due time."""
         due_ms = max(now_ms, now_ms + due.ms if due.relative else due.ms)
@@ -162,17 +155,15 @@ class Parts:
         heads = [score for score in (self.schedule.first(), self.processing.first()) if score is not None]
         return min(heads, default=None)
 
-    def watch(self, at_ms: int, now_us: int, me: str | None = None) -> None:
+    def watch(self, at_ms: int, now_us: int) -> None:
         """Restores the invariant of `idle`: somebody plans to look at `at_ms` or before, a second one within
-        `SECOND_SEAT_MS` after it. `me` is the caller, who does not count."""
+        `SECOND_SEAT_MS` after it. A caller that does not look itself has left `idle` before."""
         now_ms = now_us // 1000
         at_ms = max(at_ms, now_ms)
         seats = [at_ms, at_ms + SECOND_SEAT_MS]
         for worker, plan in self.idle.page(0, WATCHED_ENTRIES):
             if not seats:
                 return
-            if worker == me:
-                continue
             overdue = plan < now_ms - OVERDUE_MS
             if not overdue and plan <= seats[0]:
                 seats.pop(0)

@@ -6,11 +6,12 @@ cut here: in memory, a call of any length is one step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiodq._core.due import Due
+from aiodq._core.lease import parse_token
 from aiodq._core.lifecycle import Place
-from aiodq._core.settlement import Acked, Buried, Deferred, Released
+from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
     SILENT_MS,
     Entry,
@@ -33,40 +34,49 @@ class Shard(Claiming):
 
     # -- producers and operators
 
-    def enqueue(self, entries: Sequence[Entry], *, replace: bool = False) -> list[Placed]:
+    def enqueue(self, entries: Sequence[Entry]) -> list[Placed]:
+        return self._write(entries, self._keep_or_create)
+
+    def replace(self, entries: Sequence[Entry]) -> list[Placed]:
+        return self._write(entries, self._replace_or_create)
+
+    def _write(self, entries: Sequence[Entry], put: Callable[[Entry, int], Placed]) -> list[Placed]:
         with self.lock:
             now_us = self.clock()
-            answers = [self._enqueue_one(entry, now_us // 1000, replace=replace) for entry in entries]
+            answers = [put(entry, now_us // 1000) for entry in entries]
             written = [answer.due_ms for answer in answers if answer.created or answer.replaced]
             if written:
                 self.watch(min(written), now_us)
             return answers
 
-    def replace(self, entries: Sequence[Entry]) -> list[Placed]:
-        return self.enqueue(entries, replace=True)
+    def _keep_or_create(self, entry: Entry, now_ms: int) -> Placed:
+        """A payload without a place was left by someone else's hand: it is replaced."""
+        due_ms = self._due_of(entry.job_id)
+        if due_ms is None and entry.remember:
+            due_ms = self.done.get(entry.job_id, now_ms)
+        if due_ms is not None:
+            return Placed(created=False, replaced=False, due_ms=due_ms)
+        self.payload[entry.job_id] = entry.payload
+        return Placed(created=True, replaced=False, due_ms=self.place(entry.job_id, entry.due, now_ms))
 
-    def _enqueue_one(self, entry: Entry, now_ms: int, *, replace: bool) -> Placed:
-        job_id = entry.job_id
-        was = self.was(job_id, now_ms)
-        if was == "done" and not entry.remember:
-            was = "absent"
-        if was == "processing" or (was in ("scheduled", "dead") and not replace):
-            return Placed(created=False, replaced=False, due_ms=self._due_of(job_id))
-        if was == "done":
-            return Placed(created=False, replaced=False, due_ms=self.done.get(job_id, now_ms) or 0)
-        self.dead.remove(job_id)
-        self.reset(job_id)
-        self.payload[job_id] = entry.payload
-        due_ms = self.place(job_id, entry.due, now_ms)
-        return Placed(created=was == "absent", replaced=was != "absent", due_ms=due_ms)
+    def _replace_or_create(self, entry: Entry, now_ms: int) -> Placed:
+        """Done marks do not count: whoever replaces wants these arguments to be run."""
+        due_ms = self._due_of(entry.job_id)
+        if entry.job_id in self.processing and due_ms is not None:
+            return Placed(created=False, replaced=False, due_ms=due_ms)
+        self.dead.remove(entry.job_id)
+        self.reset(entry.job_id)
+        self.payload[entry.job_id] = entry.payload
+        placed_ms = self.place(entry.job_id, entry.due, now_ms)
+        return Placed(created=due_ms is None, replaced=due_ms is not None, due_ms=placed_ms)
 
-    def _due_of(self, job_id: str) -> int:
+    def _due_of(self, job_id: str) -> int | None:
         """The due time of a job that has a place; of a dead letter, which has none, when it was buried."""
         token = self.token_of(job_id)
         if token is not None:
             return token.due_ms
         scores = (place.score(job_id) for place in (self.schedule, self.processing, self.dead))
-        return next(score for score in scores if score is not None)
+        return next((score for score in scores if score is not None), None)
 
     def reschedule(self, moves: Sequence[tuple[str, Due]]) -> list[Was]:
         with self.lock:
@@ -84,9 +94,8 @@ class Shard(Claiming):
     def cancel(self, job_ids: Sequence[str]) -> list[Was]:
         with self.lock:
             now_ms = self.clock() // 1000
-            answers: list[Was] = []
+            answers: list[Was] = [self.was(job_id, now_ms) for job_id in job_ids]
             for job_id in job_ids:
-                answers.append(self.was(job_id, now_ms))
                 if self.schedule.remove(job_id):
                     self.drop(job_id)
             return answers
@@ -97,12 +106,12 @@ class Shard(Claiming):
             answers: list[bool] = []
             written: list[int] = []
             for revival in revivals:
-                alive = self.dead.score(revival.job_id) == revival.buried_ms
-                answers.append(alive)
-                if alive:
+                same = self.dead.score(revival.job_id) == revival.buried_ms
+                answers.append(same and revival.job_id in self.payload)
+                if answers[-1]:
                     self.dead.remove(revival.job_id)
                     self.reset(revival.job_id)
-                    self._keep_tally(revival.job_id, revival.tally)
+                    self.tally[revival.job_id] = revival.tally
                     written.append(self.place(revival.job_id, revival.due, now_us // 1000))
             if written:
                 self.watch(min(written), now_us)
@@ -110,20 +119,20 @@ class Shard(Claiming):
 
     def purge(self, job_ids: Sequence[str]) -> list[bool]:
         with self.lock:
-            return [self._purge_one(job_id) for job_id in job_ids]
+            answers = [job_id in self.dead for job_id in job_ids]
+            self._remove_dead([job_id for job_id, dead in zip(job_ids, answers, strict=True) if dead])
+            return answers
 
-    def _purge_one(self, job_id: str) -> bool:
-        if not self.dead.remove(job_id):
-            return False
-        self.drop(job_id)
-        return True
+    def _remove_dead(self, job_ids: Sequence[str]) -> None:
+        for job_id in job_ids:
+            self.dead.remove(job_id)
+            self.drop(job_id)
 
     def trim(self, *, age_ms: int, count: int) -> int:
         with self.lock:
-            old = self.dead.count_up_to(self.clock() // 1000 - age_ms - 1)
+            old = self.dead.count_up_to(self.clock() // 1000 - age_ms)
             surplus = max(0, old, len(self.dead) - count)
-            for job_id, _ in self.dead.page(0, surplus):
-                self._purge_one(job_id)
+            self._remove_dead([job_id for job_id, _ in self.dead.page(0, surplus)])
             return surplus
 
     def pause(self, reason: str) -> None:
@@ -140,74 +149,69 @@ class Shard(Claiming):
     def ack(self, ended: Sequence[Acked]) -> list[bool]:
         with self.lock:
             now_ms = self.clock() // 1000
-            answers: list[bool] = []
-            for end in ended:
-                token = self.token_of(end.job_id)
-                answers.append(self.end_lease(end.job_id, end.token))
-                if answers[-1]:
+            answers = self._end_leases(ended)
+            for end, mine in zip(ended, answers, strict=True):
+                if mine:
                     self.drop(end.job_id)
                     if end.remember:
-                        self.done.put(end.job_id, token.due_ms if token else now_ms, now_ms)
+                        self.done.put(end.job_id, parse_token(end.token).due_ms, now_ms)
             return answers
 
-    def retry(self, ended: Sequence[Deferred], me: str | None = None) -> list[bool]:
+    def retry(self, ended: Sequence[Deferred]) -> list[bool]:
         with self.lock:
             now_us = self.clock()
-            answers: list[bool] = []
+            answers = self._end_leases(ended)
             written: list[int] = []
-            for end in ended:
-                answers.append(self.end_lease(end.job_id, end.token))
-                if answers[-1]:
-                    self._keep_tally(end.job_id, end.tally)
+            for end, mine in zip(ended, answers, strict=True):
+                if mine:
+                    self.tally[end.job_id] = end.tally
                     written.append(self.place(end.job_id, end.due, now_us // 1000))
             if written:
-                self.watch(min(written), now_us, me)
+                self.watch(min(written), now_us)
             return answers
 
-    def release(self, ended: Sequence[Released], me: str | None = None) -> list[bool]:
+    def release(self, ended: Sequence[Released]) -> list[bool]:
         with self.lock:
             now_us = self.clock()
-            answers: list[bool] = []
+            answers = self._end_leases(ended)
             written: list[int] = []
-            for end in ended:
-                token = self.token_of(end.job_id)
-                answers.append(self.end_lease(end.job_id, end.token))
-                if answers[-1]:
-                    written.append(token.due_ms if token else now_us // 1000)
+            for end, mine in zip(ended, answers, strict=True):
+                if mine:
+                    written.append(parse_token(end.token).due_ms)
                     self.schedule.put(end.job_id, written[-1])
             if written:
-                self.watch(min(written), now_us, me)
+                self.watch(min(written), now_us)
             return answers
 
     def bury(self, ended: Sequence[Buried]) -> list[bool]:
         with self.lock:
             now_ms = self.clock() // 1000
-            answers: list[bool] = []
-            for end in ended:
-                answers.append(self.end_lease(end.job_id, end.token))
-                if answers[-1]:
-                    self._keep_tally(end.job_id, end.tally)
+            answers = self._end_leases(ended)
+            for end, mine in zip(ended, answers, strict=True):
+                if mine:
+                    self.tally[end.job_id] = end.tally
                     self.dead.put(end.job_id, now_ms)
             return answers
 
     def extend(self, worker: str, leases: Sequence[tuple[str, str]], lease_ms: int) -> list[bool]:
         with self.lock:
             now_ms = self.clock() // 1000
-            answers = [
-                self.lease.get(job_id) == token and job_id in self.processing for job_id, token in leases
-            ]
-            for (job_id, _), held in zip(leases, answers, strict=True):
-                if held:
+            answers = [self.lease.get(job_id) == token for job_id, token in leases]
+            for (job_id, _), mine in zip(leases, answers, strict=True):
+                if mine:
                     self.processing.put(job_id, now_ms + lease_ms)
             if any(answers) and self.heard(worker):
                 self.workers.put(worker, now_ms)
             return answers
 
-    def _keep_tally(self, job_id: str, tally: bytes) -> None:
-        if tally:
-            self.tally[job_id] = tally
-        else:
-            self.tally.pop(job_id, None)
+    def _end_leases(self, ended: Sequence[Settlement]) -> list[bool]:
+        """The fence, for a batch before anything is written: whose token is that of the newest lease."""
+        answers = [self.lease.get(end.job_id) == end.token for end in ended]
+        for end, mine in zip(ended, answers, strict=True):
+            if mine:
+                self.lease.pop(end.job_id, None)
+                self.processing.remove(end.job_id)
+        return answers
 
     # -- presence of workers
 
@@ -233,8 +237,8 @@ class Shard(Claiming):
                 self.workers.remove(worker)
             self.idle.remove(worker)
             head = self.head()
-            if head is not None and self.paused is None:
-                self.watch(head, self.clock(), me=worker)
+            if head is not None:
+                self.watch(head, self.clock())
 
     def sweep(self, me: str) -> SweepAnswer:
         with self.lock:
@@ -242,8 +246,10 @@ class Shard(Claiming):
             silent: list[str] = []
             again: list[int] = []
             for worker, score in list(self.workers):
-                if worker == me or self.heard(worker):
+                if self.heard(worker):
                     self.workers.put(worker, now_ms if score < 0 else score)
+                elif worker == me:
+                    continue
                 elif score >= 0:
                     self.workers.put(worker, -now_ms)
                     again.append(SILENT_MS)
@@ -253,23 +259,18 @@ class Shard(Claiming):
                     again.append(SILENT_MS - now_ms - score)
             return SweepAnswer(silent, min(again, default=None))
 
-    def convict(self, worker: str, me: str) -> bool:
+    def convict(self, worker: str) -> bool:
         """In memory one call is enough: the answer, whether there are more, is always False."""
         with self.lock:
-            now_us = self.clock()
-            now_ms = now_us // 1000
+            now_ms = self.clock() // 1000
             since = self.workers.score(worker)
             if since is None or since >= 0 or now_ms + since < SILENT_MS or self.heard(worker):
                 return False
-            held = [
-                job_id for job_id, _ in self.processing if (t := self.token_of(job_id)) and t.worker == worker
-            ]
-            pulled = [job_id for job_id in held if (self.processing.score(job_id) or 0) > now_ms]
-            for job_id in pulled:
-                self.processing.put(job_id, now_ms)
+            for job_id, deadline_ms in list(self.processing):
+                token = self.token_of(job_id)
+                if token is not None and token.worker == worker and deadline_ms > now_ms:
+                    self.processing.put(job_id, now_ms)
             self.workers.remove(worker)
-            if pulled:
-                self.watch(now_ms, now_us, me)
             return False
 
     # -- questions

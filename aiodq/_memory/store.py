@@ -153,8 +153,8 @@ class MemoryWorkerStore:
         buried = [s for s in settlements if isinstance(s, Buried)]
         answers: dict[type[Settlement], list[bool]] = {
             Acked: self._shard.ack(acked),
-            Deferred: self._shard.retry(deferred, self._worker_id),
-            Released: self._shard.release(released, self._worker_id),
+            Deferred: self._shard.retry(deferred),
+            Released: self._shard.release(released),
             Buried: self._shard.bury(buried),
         }
         return [answers[type(settlement)].pop(0) for settlement in settlements]
@@ -169,7 +169,7 @@ class MemoryWorkerStore:
 
     async def convict(self, worker: str, /) -> bool:
         await asyncio.sleep(0)
-        return self._shard.convict(worker, self._worker_id)
+        return self._shard.convict(worker)
 
     async def aclose(self) -> None:
         self._shard.unsubscribe(self._worker_id, self._ear)
