@@ -20,8 +20,8 @@ class Failure(Struct, frozen=True):
     """What rules and own back-offs are told of a failed run.
 
     Attributes:
-        error: what the handler raised; a TimeoutError when it was stopped at its time limit; a RuntimeError with
-            the cause set when it raised what is no Exception (a CancelledError of its own, SystemExit).
+        error: what the handler raised; a TimeoutError when it was stopped at its time limit; a RuntimeError
+            with the cause set when it raised what is no Exception (a CancelledError of its own, SystemExit).
         failures: how often the job has failed, this time included.
         task: name of its task.
         job_id: its id.
@@ -63,12 +63,7 @@ class Exponential(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"expected Exponential.cap to be at least first ({self.first!r}), got {self.cap!r}"
             )
-        factor: object = self.factor
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor < math.inf:
-            raise ConfigError(f"expected Exponential.factor to be a number of at least 1, got {factor!r}")
-        jitter: object = self.jitter
-        if not isinstance(jitter, bool):
-            raise ConfigError(f"expected Exponential.jitter to be True or False, got {jitter!r}")
+        _check_growth(self.factor, self.jitter)
 
     def longest_ms(self, failures: int) -> int:
         """The wait after that many failures before jitter, ms."""
@@ -116,6 +111,13 @@ def backoff_ms(backoff: Backoff, failure: Failure, random: float) -> int:
     if isinstance(backoff, Fixed):
         return backoff.wait_ms()
     return min(MAX_DELAY_MS, max(0, delay_ms(backoff(failure))))
+
+
+def _check_growth(factor: object, jitter: object) -> None:
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < math.inf:
+        raise ConfigError(f"expected Exponential.factor to be a number of at least 1, got {factor!r}")
+    if not isinstance(jitter, bool):
+        raise ConfigError(f"expected Exponential.jitter to be True or False, got {jitter!r}")
 
 
 def _checked_ms(value: Duration, what: str, *, zero: bool = False) -> int:

@@ -1,13 +1,13 @@
 """What a handler raises to say how its run is to end, instead of leaving it to the task's rules.
 
-Directives are no errors of aiodq's, so `except AiodqError` in a handler does not swallow them. They pass through
-task groups: an exception group that holds exactly one directive and nothing else is that directive.
+Directives are no errors of aiodq's, so `except AiodqError` in a handler does not swallow them. They pass
+through task groups: an exception group that holds exactly one directive and nothing else is that directive.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import overload
+from typing import cast, overload
 
 from aiodq._core.due import Due
 from aiodq._core.durations import Duration, delay_ms, instant_ms
@@ -19,11 +19,8 @@ class Directive(Exception):
     reason: str
 
     def __init__(self, reason: str = "", /) -> None:
-        given: object = reason
-        if not isinstance(given, str):
-            raise TypeError(f"expected reason to be a string, got {given!r}")
         super().__init__(reason)
-        self.reason = reason
+        self.reason = _text(reason)
 
 
 class Retry(Directive):
@@ -84,6 +81,12 @@ class Bury(Directive):
     """Put the job to the dead letters now, whatever attempts are left."""
 
 
+def _text(reason: object) -> str:
+    if not isinstance(reason, str):
+        raise TypeError(f"expected reason to be a string, got {reason!r}")
+    return reason
+
+
 def _due(after: Duration | None, at: datetime | None) -> Due | None:
     if at is not None:
         return Due(instant_ms(at), relative=False)
@@ -92,9 +95,19 @@ def _due(after: Duration | None, at: datetime | None) -> Due | None:
 
 def sole_directive(error: BaseException) -> Directive | None:
     """The directive that `error` is, or that is all an exception group holds; else None."""
-    while isinstance(error, BaseExceptionGroup):
-        inner: tuple[BaseException, ...] = error.exceptions
-        if len(inner) != 1:
-            return None
-        error = inner[0]
-    return error if isinstance(error, Directive) else None
+    leaves = leaves_of(error)
+    sole = leaves[0]
+    return sole if len(leaves) == 1 and isinstance(sole, Directive) else None
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """The errors at the ends of a tree of exception groups; an error that is no group is its own leaf."""
+    leaves: list[BaseException] = []
+    rest: list[BaseException] = [error]
+    while rest:  # not recursive: groups may be nested deeper than Python's stack
+        item = rest.pop()
+        if isinstance(item, BaseExceptionGroup):
+            rest.extend(reversed(cast("BaseExceptionGroup[BaseException]", item).exceptions))
+        else:
+            leaves.append(item)
+    return leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -106,8 +106,7 @@ def _error_types(name: str, value: object) -> None:
     wanted = f"expected {name} to be a tuple of exception classes"
     if not isinstance(value, tuple):
         raise ConfigError(f"{wanted}, got {value!r}")
-    items: tuple[object, ...] = value
-    for item in items:
+    for item in cast("tuple[object, ...]", value):
         if not isinstance(item, type) or not issubclass(item, Exception):
             raise ConfigError(f"{wanted}, got {item!r} in it")
         if issubclass(item, Directive):
