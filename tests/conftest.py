@@ -23,7 +23,7 @@ from typing import Protocol, cast
 import hypothesis
 import pytest
 
-from tests.servers import SERVER_KINDS, ScriptProcess, ServerKind, ServerMissing, ServerProcess
+from tests.servers import SERVER_KINDS, ScriptProcess, ServerKind, ServerMissing, ServerProcess, server_binary
 
 _KEY_PREFIX = b"aiodq:"
 _names = itertools.count(1)
@@ -80,13 +80,19 @@ def server_kind(request: pytest.FixtureRequest) -> ServerKind:
     return cast("ServerKind", request.param)
 
 
-def _new_server(kind: ServerKind, directory: Path, *args: str) -> ServerProcess:
+def require_server(kind: ServerKind) -> None:
+    """Skip the test, with the reason, if this machine lacks the server; with AIODQ_TEST_REQUIRE=all fail it."""
     try:
-        return ServerProcess(kind, directory, *args)
+        server_binary(kind)
     except ServerMissing as missing:
         if os.environ.get("AIODQ_TEST_REQUIRE") == "all":
             pytest.fail(f"AIODQ_TEST_REQUIRE=all, but: {missing}", pytrace=False)
         pytest.skip(str(missing))
+
+
+def _new_server(kind: ServerKind, directory: Path, *args: str) -> ServerProcess:
+    require_server(kind)
+    return ServerProcess(kind, directory, *args)
 
 
 @pytest.fixture(scope="session")
