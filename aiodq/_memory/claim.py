@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from aiodq._core.lease import Lease, Token
 from aiodq._core.store import (
@@ -17,12 +18,31 @@ from aiodq._core.store import (
 )
 from aiodq._memory.parts import OVERDUE_MS, Parts
 
-FAR_FLOOR_MS: Final = 10_000
-FAR_PER_IDLE_MS: Final = 2_000
-"""A worker without a seat looks after `far` times the greater of the floor and this per waiting worker, so
+FAR_FLOOR_S: Final = 10
+FAR_PER_IDLE_S: Final = 2
+"""A worker without a seat looks after `far` times the greater of the floor and this per other waiting worker, so
 that somebody looks every two to three seconds, whatever the size of the fleet."""
 
 DEAF_POLL_MS: Final = 1_000
+
+STEADY_MS: Final = 3_000
+"""For how long a caller that saw the clock jump ahead is not steady."""
+
+
+class _Call(Struct, frozen=True):
+    """One claim, with what was found out before anything was given."""
+
+    worker: str
+    claim_id: str
+    request: ClaimRequest
+    now_us: int
+    heard: bool
+    hold_ms: int
+    """How long the caller must leave expired leases alone; 0: it may take them."""
+
+    @property
+    def now_ms(self) -> int:
+        return self.now_us // 1000
 
 
 class Claiming(Parts):
@@ -38,19 +58,21 @@ class Claiming(Parts):
             clamp_next = self._clamp(0 if behind else request.clamp_from, now_us // 1000)
             if stepped:
                 self.publish_to_all(Notice("renew"))
-            leases: list[Lease] = []
-            if self.paused is None:
-                recover = request.steady_in_ms <= 0 and not stepped
-                leases = self._give(worker, claim_id, request, now_us, recover=recover)
-            wait_us, seat, deaf = self._settle_down(worker, request, now_us, given=len(leases))
+            self.idle.remove(worker)
+            if self.paused is not None:
+                wait_us = None if request.want == 0 else FIRST_SEAT_CAP_MS * 1000
+                return ClaimAnswer(now_us, [], wait_us, paused=True, stepped=stepped, clamp_next=clamp_next)
+            hold_ms = max(request.steady_in_ms, STEADY_MS) if stepped else request.steady_in_ms
+            call = _Call(worker, claim_id, request, now_us, self.heard(worker), hold_ms)
+            leases = self._give(call)
+            wait_us, seat = self._settle_down(call, given=len(leases))
             return ClaimAnswer(
                 now_us,
                 leases,
                 wait_us,
                 seat=seat,
                 others=len(self.workers) - (worker in self.workers),
-                paused=self.paused is not None,
-                deaf=deaf,
+                deaf=not call.heard,
                 stepped=stepped,
                 clamp_next=clamp_next,
             )
@@ -58,109 +80,101 @@ class Claiming(Parts):
     def _clamp(self, start: int, now_ms: int) -> int:
         """Pulls in leases that reach further ahead than their own length: the clock went back meanwhile.
 
-        One page; returns the rank to go on from, -1 when done. Those pulled in only move to lower ranks.
+        One page, latest deadline first, from the rank `start` on; returns where to go on, -1 when done.
         """
         if start < 0:
             return -1
-        page = self.processing.page(start, BATCH)
+        page = self.processing.page_from_end(start, BATCH)
+        pulled = 0
         for job_id, deadline_ms in page:
             token = self.token_of(job_id)
-            if token is not None and deadline_ms > now_ms + token.lease_ms:
-                self.processing.put(job_id, now_ms + token.lease_ms)
-        return start + BATCH if len(page) == BATCH else -1
+            most_ms = now_ms + (token.lease_ms if token else 0)
+            if deadline_ms > most_ms:
+                self.processing.put(job_id, most_ms)
+                pulled += 1
+        return start + BATCH - pulled if len(page) == BATCH else -1
 
-    def _give(
-        self, worker: str, claim_id: str, request: ClaimRequest, now_us: int, *, recover: bool
-    ) -> list[Lease]:
-        now_ms = now_us // 1000
-        want = min(request.want, BATCH)
-        first_due = self.schedule.first()
+    def _give(self, call: _Call) -> list[Lease]:
+        now_ms, want = call.now_ms, min(call.request.want, BATCH)
+        due = self.schedule.up_to(now_ms, want)
         expired: list[tuple[str, int]] = []
-        if recover:
-            due_jobs_wait = first_due is not None and first_due <= now_ms
-            expired = self.processing.up_to(now_ms, -(-want // 2) if due_jobs_wait else want)
-        due = self.schedule.up_to(now_ms, want - len(expired))
-        found = self._within_budget([*expired, *due], request.max_bytes)
+        if call.hold_ms == 0:
+            # the oldest work first, but a heap of lapsed long jobs must not starve the rest
+            expired = self.processing.up_to(now_ms, max(want - len(due), -(-want // 2)))
+        found = self._within_budget([*expired, *due][:want], call.request.max_bytes)
         if not found:
             return []
-        self.last_fence = max(self.last_fence + 1, now_us)
-        heard = {worker: True}
-        leases: list[Lease] = []
-        for job_id, score in found:
-            old = self._take_over(job_id, heard) if job_id in self.processing else None
-            recovered = not self.schedule.remove(job_id)
-            due_ms = old.due_ms if old else score
-            token = str(Token(self.last_fence, due_ms, request.lease_ms, worker, claim_id))
-            self.lease[job_id] = token
-            self.processing.put(job_id, now_ms + request.lease_ms)
-            leases.append(
-                Lease(
-                    job_id,
-                    token,
-                    self.last_fence,
-                    due_ms,
-                    self.payload.get(job_id),
-                    tally=self.tally.get(job_id),
-                    crashes=self.crashes.get(job_id, 0),
-                    interruptions=self.interruptions.get(job_id, 0),
-                    recovered=recovered,
-                )
-            )
-        if self.heard(worker):
-            self.workers.put(worker, now_ms)
+        self.last_fence = max(self.last_fence + 1, call.now_us)
+        leases = [self._lease(call, job_id, score) for job_id, score in found]
+        if call.heard:
+            self.workers.put(call.worker, now_ms)
         return leases
 
-    def _within_budget(self, found: Sequence[tuple[str, int]], max_bytes: int) -> list[tuple[str, int]]:
+    def _within_budget(self, found: list[tuple[str, int]], max_bytes: int) -> list[tuple[str, int]]:
         spent = 0
         for count, (job_id, _) in enumerate(found):
             spent += len(self.payload.get(job_id, b""))
             if count and spent > max_bytes:
-                return list(found[:count])
-        return list(found)
+                return found[:count]
+        return found
 
-    def _take_over(self, job_id: str, heard: dict[str, bool]) -> Token | None:
-        """Counts the lost lease: a crash if its holder's channel is silent, else an interruption."""
-        old = self.token_of(job_id)
-        if old is None:
-            return None
-        if heard.setdefault(old.worker, self.heard(old.worker)):
-            self.interruptions[job_id] = self.interruptions.get(job_id, 0) + 1
-        else:
-            self.crashes[job_id] = self.crashes.get(job_id, 0) + 1
-        return old
+    def _lease(self, call: _Call, job_id: str, score: int) -> Lease:
+        recovered = not self.schedule.remove(job_id)
+        old = self.token_of(job_id) if recovered else None
+        if recovered:
+            # a crash only where the old holder is silent and silence can be told
+            silent = call.heard and old is not None and not self.heard(old.worker)
+            counter = self.crashes if silent else self.interruptions
+            counter[job_id] = counter.get(job_id, 0) + 1
+        due_ms = old.due_ms if old else score
+        token = str(Token(self.last_fence, due_ms, call.request.lease_ms, call.worker, call.claim_id))
+        self.lease[job_id] = token
+        self.processing.put(job_id, call.now_ms + call.request.lease_ms)
+        return Lease(
+            job_id,
+            token,
+            self.last_fence,
+            due_ms,
+            self.payload.get(job_id),
+            tally=self.tally.get(job_id),
+            crashes=self.crashes.get(job_id, 0),
+            interruptions=self.interruptions.get(job_id, 0),
+            recovered=recovered,
+        )
 
-    def _settle_down(
-        self, worker: str, request: ClaimRequest, now_us: int, *, given: int
-    ) -> tuple[int | None, int, bool]:
-        """What the worker does next: (how long it sleeps in µs or None, its seat, whether it is deaf)."""
-        now_ms = now_us // 1000
-        self.idle.remove(worker)
-        full = given >= request.want
-        if self.paused is not None:
-            return (None if request.want == 0 else FIRST_SEAT_CAP_MS * 1000), 0, False
-        if full:
-            head = self.head()
-            if head is not None:
-                self.watch(head, now_us)
-            return None, 0, False
-        look_ms = self._next_look(request, now_ms)
-        if not self.heard(worker):
-            return max(0, min(look_ms, now_ms + DEAF_POLL_MS) * 1000 - now_us), 0, True
-        plan_ms, seat = look_ms, 1
-        if self.idle.between(now_ms - OVERDUE_MS, look_ms):
-            plan_ms, seat = look_ms + SECOND_SEAT_MS, 2
-            if len(self.idle.between(now_ms - OVERDUE_MS, plan_ms)) > 1:
-                far_ms = request.far * max(FAR_FLOOR_MS, FAR_PER_IDLE_MS * (len(self.idle) + 1))
-                plan_ms, seat = now_ms + int(far_ms), 0
-        self.idle.put(worker, plan_ms)
-        return max(0, plan_ms * 1000 - now_us), seat, False
+    def _settle_down(self, call: _Call, *, given: int) -> tuple[int | None, int]:
+        """What the worker does next: how long it sleeps in µs (None: it is full), and its seat."""
+        now_ms = call.now_ms
+        if given >= call.request.want:
+            head_ms = self.head()
+            if head_ms is not None:
+                self.watch(head_ms, call.now_us)
+            return None, 0
+        look_ms = max(now_ms, self._next_look(call))
+        if not call.heard:
+            return max(0, min(look_ms, now_ms + DEAF_POLL_MS) * 1000 - call.now_us), 0
+        plan_ms, seat = self._free_seat(call, look_ms)
+        self.idle.put(call.worker, plan_ms)
+        return max(0, plan_ms * 1000 - call.now_us), seat
 
-    def _next_look(self, request: ClaimRequest, now_ms: int) -> int:
-        """The head's time, as far as this worker may act: an unsteady one cannot take expired leases yet."""
-        look_ms = now_ms + FIRST_SEAT_CAP_MS
+    def _next_look(self, call: _Call) -> int:
+        """The head's time; of an expired lease that the caller may not take yet, the time when it may."""
+        look_ms = call.now_ms + FIRST_SEAT_CAP_MS
         due_ms, deadline_ms = self.schedule.first(), self.processing.first()
         if due_ms is not None:
             look_ms = min(look_ms, due_ms)
         if deadline_ms is not None:
-            look_ms = min(look_ms, max(deadline_ms, now_ms + request.steady_in_ms))
+            look_ms = min(look_ms, deadline_ms if deadline_ms > call.now_ms else call.now_ms + call.hold_ms)
         return look_ms
+
+    def _free_seat(self, call: _Call, look_ms: int) -> tuple[int, int]:
+        """The plan, ms, and the seat. The two counts must differ: counting up to the second seat's time for both
+        would let a worker defer to the deputy of a later job."""
+        earliest_ms = call.now_ms - OVERDUE_MS
+        if not self.idle.between(earliest_ms, look_ms):
+            return look_ms, 1
+        second_ms = look_ms + SECOND_SEAT_MS
+        if len(self.idle.between(earliest_ms, second_ms)) == 1:
+            return second_ms, 2
+        far_ms = int(call.request.far * 1000) * max(FAR_FLOOR_S, FAR_PER_IDLE_S * len(self.idle))
+        return call.now_ms + far_ms, 0

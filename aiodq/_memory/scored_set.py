@@ -51,6 +51,11 @@ class ScoredSet:
         """At most `limit` pairs (member, score) from rank `offset` on."""
         return [(member, score) for score, member in self._order[offset : offset + limit]]
 
+    def page_from_end(self, offset: int, limit: int) -> list[tuple[str, int]]:
+        """As `page`, highest score first."""
+        end = max(0, len(self._order) - offset)
+        return [(member, score) for score, member in self._order[max(0, end - limit) : end][::-1]]
+
     def up_to(self, score: int, limit: int) -> list[tuple[str, int]]:
         """The first `limit` pairs (member, score) whose score is at most `score`."""
         return self.page(0, min(limit, self.count_up_to(score)))
