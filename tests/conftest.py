@@ -81,7 +81,7 @@ def server_kind(request: pytest.FixtureRequest) -> ServerKind:
 
 
 def require_server(kind: ServerKind) -> None:
-    """Skip the test, with the reason, if this machine lacks the server; with AIODQ_TEST_REQUIRE=all fail it."""
+    """Skip the test if this machine lacks the server, saying so; with AIODQ_TEST_REQUIRE=all fail it."""
     try:
         server_binary(kind)
     except ServerMissing as missing:

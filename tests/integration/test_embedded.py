@@ -1,4 +1,4 @@
-"""The bundled server: shared by processes, outliving its starter, ending with its last user, with its data."""
+"""The bundled server: shared by processes, outliving its starter, ending with its last user, keeping data."""
 
 from __future__ import annotations
 
