@@ -20,8 +20,8 @@ from aiodq._memory.parts import OVERDUE_MS, Parts
 
 FAR_FLOOR_S: Final = 10
 FAR_PER_IDLE_S: Final = 2
-"""A worker without a seat looks after `far` times the greater of the floor and this per other waiting worker, so
-that somebody looks every two to three seconds, whatever the size of the fleet."""
+"""A worker without a seat looks after `far` times the greater of the floor and this per other waiting worker:
+somebody looks every two to three seconds, whatever the size of the fleet."""
 
 DEAF_POLL_MS: Final = 1_000
 
@@ -168,8 +168,8 @@ class Claiming(Parts):
         return look_ms
 
     def _free_seat(self, call: _Call, look_ms: int) -> tuple[int, int]:
-        """The plan, ms, and the seat. The two counts must differ: counting up to the second seat's time for both
-        would let a worker defer to the deputy of a later job."""
+        """The plan, ms, and the seat. The two counts must differ: counting up to the second seat's time for
+        both would let a worker defer to the deputy of a later job."""
         earliest_ms = call.now_ms - OVERDUE_MS
         if not self.idle.between(earliest_ms, look_ms):
             return look_ms, 1
