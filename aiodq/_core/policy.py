@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, cast, get_args
 
@@ -68,6 +69,11 @@ class Policy(Struct, frozen=True, kw_only=True):
         _error_types("bury_on", self.bury_on)
         if self.on_error is not None and not callable(self.on_error):
             raise ConfigError(f"expected on_error to be a function, got {self.on_error!r}")
+        for name, hook in (("on_error", self.on_error), ("backoff", self.backoff)):
+            if inspect.iscoroutinefunction(hook):
+                raise ConfigError(
+                    f"expected {name} to be a plain function, got the coroutine function {hook!r}"
+                )
         if self.on_expired not in get_args(OnExpired):
             raise ConfigError(f'expected on_expired to be "drop" or "bury", got {self.on_expired!r}')
 
