@@ -15,7 +15,8 @@ time and other workers    `LeaseLost`         stop working on the job: somebody 
 the server or the way     `StoreUnavailable`, repeat later; the job handles keep their ids, so a repeat of an
 to it                     `QueueFull`,        enqueue never makes a second job
                           `NotDurable`
-aiodq, or its version     `ScriptError`       report it, or bring all processes to one version
+aiodq, or its version     `ScriptError`,      report it, or bring all processes to one version
+                          `NewerProtocol`
 ========================  ==================  ==============================================================
 
 Wrong arguments of a single call (a naive datetime, a missing argument) are `TypeError` or `ValueError`, as
@@ -201,4 +202,11 @@ class ScriptError(AiodqError):
     Raised when the data in the server and this version of aiodq do not fit together: a queue that was
     upgraded beyond this version, or keys changed by another program. The message names the queue and the
     script. Bring all processes to one version; otherwise it is a fault of aiodq.
+    """
+
+
+class NewerProtocol(AiodqError):
+    """The queue was upgraded to a layout that this version does not speak.
+
+    Raised by every call on such a queue; nothing was changed. The deployment is at fault: upgrade this process.
     """

@@ -95,7 +95,8 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(
         "replay", (("dead", "scheduled"),), "A dead letter is scheduled again, its counters reset.", repeats=True
     ),
-    Transition("purge", (("dead", "absent"),), "Dead letters are removed, by id or by age and count.", drains=True),
+    Transition("purge", (("dead", "absent"),), "Dead letters are removed by id.", drains=True, repeats=True),
+    Transition("trim", (("dead", "absent"),), "The oldest dead letters are removed, by age and count.", drains=True),
 )
 
 BY_NAME: Final[dict[str, Transition]] = {t.name: t for t in TRANSITIONS}

@@ -1,0 +1,169 @@
+"""One Redis server as seen from one event loop: makes the stores, owns their connections."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import Connection as TcpConnection
+
+from aiodq._core.errors import ConfigError
+from aiodq._core.lease import WORKER_ID_LENGTH
+from aiodq._core.store import Notice
+from aiodq._redis.calls import ONCE, PRODUCER, WORKER, Caller
+from aiodq._redis.ears import Ears
+from aiodq._redis.keys import ShardKeys
+from aiodq._redis.link import Connection, Link
+from aiodq._redis.scripts import VERSION, Scripting
+from aiodq._redis.store import RedisStore
+from aiodq._redis.worker_store import RedisKeeperStore, RedisWorkerStore
+
+REPLY_TIMEOUT_S: Final = 2.0
+"""How long to wait for a reply until the connection counts as broken. Calls may be repeated, so a server that is only
+slow loses nothing by it; a longer time would delay recovery from a network that swallows packets."""
+
+CONNECT_TIMEOUT_S: Final = 1.5
+
+log = logging.getLogger("aiodq.redis")
+
+
+def new_sender_id() -> str:
+    """An id of the fixed width that tokens need: the layout version, then 95 random bits. Made after a fork, never before."""
+    letters = base64.b32encode(os.urandom(12)).decode().rstrip("=").lower()
+    return f"{VERSION}{letters[: WORKER_ID_LENGTH - 1]}"
+
+
+def connection_maker(*, url: str | None = None, client: object | None = None) -> tuple[Callable[[], Connection], float]:
+    """Makes unconnected connections as the URL or the user's client describes them; also the reply timeout, in seconds.
+
+    Of a client only its settings are taken: each of our connections does one duty, so none waits for a free one in a
+    pool. Raises ConfigError for a URL or client that cannot serve.
+    """
+    if client is not None:
+        kind, settings = _of_client(client)
+    elif url is not None:
+        kind, settings = _of_url(url)
+    else:
+        raise ConfigError("a Redis URL or a redis.asyncio.Redis client is needed")
+    reply_timeout = settings.pop("socket_timeout", None) or REPLY_TIMEOUT_S
+    settings.setdefault("socket_connect_timeout", CONNECT_TIMEOUT_S)
+    for ours in ("retry", "retry_on_timeout", "retry_on_error", "health_check_interval", "decode_responses", "protocol"):
+        settings.pop(ours, None)
+    # Repeats, deadlines and health are decided by callers here; RESP2 has what is used, on every server.
+    settings.update(protocol=2, socket_timeout=None, decode_responses=False)
+
+    def make() -> Connection:
+        return cast(Connection, kind(**settings))
+
+    try:
+        make()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"these connection settings are not understood: {error}") from error
+    return make, float(reply_timeout)
+
+
+def _of_url(url: str) -> tuple[type[AbstractConnection], dict[str, Any]]:
+    try:
+        settings = cast(dict[str, Any], dict(parse_url(url)))
+    except ValueError as error:
+        raise ConfigError(f"{_without_password(url)!r} is not a Redis URL: {error}") from error
+    for pool_only in ("max_connections", "timeout"):
+        settings.pop(pool_only, None)
+    return settings.pop("connection_class", TcpConnection), settings
+
+
+def _of_client(client: object) -> tuple[type[AbstractConnection], dict[str, Any]]:
+    if not isinstance(client, Redis):
+        raise ConfigError(f"redis= takes a redis.asyncio.Redis client, got {type(client).__name__}")
+    pool = client.connection_pool
+    settings = dict(cast(Mapping[str, Any], pool.connection_kwargs))
+    if settings.get("decode_responses"):
+        raise ConfigError("the client decodes responses, and payloads are bytes: make it with decode_responses=False")
+    for pooled in [name for name in settings if "maint_notifications" in name]:
+        settings.pop(pooled)
+    return cast(type[AbstractConnection], pool.connection_class), settings
+
+
+def _without_password(url: str) -> str:
+    scheme, sep, rest = url.partition("://")
+    return f"{scheme}{sep}…@{rest.rpartition('@')[2]}" if "@" in rest else url
+
+
+class _Shared:
+    """A link or ears that several shards of one worker use, closed by the last of them."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.users = 0
+
+
+class RedisBackend:
+    """See `aiodq._core.store.Backend`. Made, used and closed in one event loop; makes no connection until it is used.
+
+    Raises:
+        ConfigError: neither or an unusable URL or client.
+    """
+
+    def __init__(
+        self, *, url: str | None = None, client: object | None = None, scripting: Scripting = "eval"
+    ) -> None:
+        self._make, self._reply_timeout_s = connection_maker(url=url, client=client)
+        self._scripting: Scripting = scripting
+        self._sender = new_sender_id()
+        self._link = self._new_link()
+        self._stores: dict[str, RedisStore] = {}
+        self._ears: dict[str, Ears] = {}
+        self._shared: dict[tuple[str, str], _Shared] = {}
+        self._lock = threading.Lock()  # keepers come from another thread
+
+    def _new_link(self) -> Link:
+        return Link(self._make, reply_timeout_s=self._reply_timeout_s)
+
+    def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> RedisStore:
+        keys = ShardKeys(queue, prefix=prefix, shard=shard)
+        store = self._stores.get(keys.base)
+        if store is None:
+            caller = Caller(self._link, keys, self._sender, self._scripting, PRODUCER)
+            store = self._stores[keys.base] = RedisStore(self, keys, caller)
+        return store
+
+    def worker(self, keys: ShardKeys, worker_id: str, on_notice: Callable[[Notice], None]) -> RedisWorkerStore:
+        link, close = self._share("worker", worker_id)
+        ears = self._ears.setdefault(worker_id, Ears(self._make, worker_id))
+        caller = Caller(link, keys, worker_id, self._scripting, WORKER)
+        return RedisWorkerStore(caller, keys, worker_id, ears, on_notice, close)
+
+    def keeper(self, keys: ShardKeys, worker_id: str) -> RedisKeeperStore:
+        link, close = self._share("keeper", worker_id)
+        return RedisKeeperStore(Caller(link, keys, worker_id, self._scripting, ONCE), keys, worker_id, close)
+
+    def _share(self, duty: str, worker_id: str) -> tuple[Link, Callable[[], Any]]:
+        with self._lock:
+            shared = self._shared.get((duty, worker_id))
+            if shared is None:
+                shared = self._shared[duty, worker_id] = _Shared(self._new_link())
+            shared.users += 1
+
+        async def close() -> None:
+            with self._lock:
+                shared.users -= 1
+                if shared.users:
+                    return
+                self._shared.pop((duty, worker_id), None)
+                if duty == "worker":
+                    self._ears.pop(worker_id, None)
+            await shared.link.aclose()
+
+        return shared.link, close
+
+    async def aclose(self) -> None:
+        """Closes the producers' side. Workers close what is theirs."""
+        for store in self._stores.values():
+            await store.aclose()
+        await self._link.aclose()

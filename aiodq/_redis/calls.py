@@ -1,0 +1,152 @@
+"""Calls of scripts over a link: packed once, deployed when unknown, repeated after a lost reply under the same call id."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import hiredis
+
+from aiodq._core.errors import ConfigError, ScriptError, StoreUnavailable
+from aiodq._redis.faults import Lost, Refused, UnknownScript, refusal
+from aiodq._redis.keys import ShardKeys
+from aiodq._redis.link import Backoff, Link, Reply
+from aiodq._redis.scripts import Script, Scripting, function_name, library_source, load_scripts
+
+REPEAT_WORKER_S: Final = 60.0
+"""A worker repeats a call for this long after its first sending; the server keeps answers twice as long."""
+
+REPEAT_PRODUCER_S: Final = 10.0
+"""A producer gives up after this long, whether sent or not: somebody is waiting for it."""
+
+
+class Patience:
+    """How long one caller goes on. `endless`: until something was sent; then `seconds` from that sending."""
+
+    def __init__(self, seconds: float, *, endless: bool = False, fail_fast: bool = False) -> None:
+        self.seconds = seconds
+        self.endless = endless
+        self.fail_fast = fail_fast
+
+    def is_over(self, link: Link, started: float, first_sent: float | None) -> bool:
+        if self.fail_fast and not link.ever_connected:
+            return True
+        since = first_sent if self.endless else started
+        return since is not None and time.monotonic() - since >= self.seconds
+
+
+WORKER: Final = Patience(REPEAT_WORKER_S, endless=True)
+PRODUCER: Final = Patience(REPEAT_PRODUCER_S, fail_fast=True)
+ONCE: Final = Patience(0.0)
+
+
+class Call:
+    """One call on its way. Made and sent at once, so that calls made together share a write; `answer` waits for it."""
+
+    def __init__(self, link: Link, script: Script, scripting: Scripting, command: bytes, patience: Patience) -> None:
+        self._link = link
+        self._script = script
+        self._scripting: Scripting = scripting
+        self._command = command
+        self._patience = patience
+        self._started = time.monotonic()
+        self._reply = link.send(command)
+
+    async def answer(self) -> Reply:
+        """The script's answer. Raises what `aiodq._core.store` says of all its methods."""
+        reply = await self._reply
+        if not isinstance(reply, Exception):
+            return reply
+        return await self._insist(reply)
+
+    async def _insist(self, reply: Exception) -> Reply:
+        first_sent: float | None = None
+        waits = Backoff()
+        deployed = False
+        while True:
+            error = reply if isinstance(reply, Lost) else refusal(reply, call=self._script.header.name)
+            if isinstance(error, UnknownScript) and not deployed:
+                deployed = True
+                again = await self._deploy_and_send()
+            elif isinstance(error, Lost | Refused):
+                if isinstance(error, Lost) and error.sent and first_sent is None:
+                    first_sent = self._started
+                if self._patience.is_over(self._link, self._started, first_sent):
+                    raise self._gave_up(error, sent=first_sent is not None) from error
+                if isinstance(error, Refused):
+                    if error.elsewhere:
+                        await self._link.drop()
+                    await asyncio.sleep(waits.next_s())
+                deployed = False
+                again = await self._link.send(self._command)
+            else:
+                raise error
+            if not isinstance(again, Exception):
+                return again
+            reply = again
+
+    async def _deploy_and_send(self) -> Reply:
+        if self._scripting == "functions":
+            load = hiredis.pack_command((b"FUNCTION", b"LOAD", library_source()))
+        else:
+            load = hiredis.pack_command((b"SCRIPT", b"LOAD", self._script.source))
+        loaded, reply = self._link.send(load), self._link.send(self._command)
+        refused = await loaded
+        if isinstance(refused, Exception) and not isinstance(refused, Lost) and "already exists" not in str(refused):
+            await reply
+            if "unknown command" in str(refused).lower():
+                raise ConfigError('scripting="functions" needs Redis 7.0 or newer, or Valkey') from refused
+            raise ScriptError(f"the server did not take the script {self._script.header.name}: {refused}") from refused
+        return await reply
+
+    def _gave_up(self, error: Exception, *, sent: bool) -> StoreUnavailable:
+        name = self._script.header.name
+        fate = "it may have been carried out; repeating it is safe" if sent else "nothing was changed"
+        return StoreUnavailable(f"no answer to {name} within {self._patience.seconds:g} s ({error}): {fate}")
+
+
+class Caller:
+    """Makes calls of one shard's scripts for one sender.
+
+    Args:
+        sender: the id under which the server remembers this caller's last answers; used by one process and event loop.
+    """
+
+    def __init__(self, link: Link, keys: ShardKeys, sender: str, scripting: Scripting, patience: Patience) -> None:
+        self.link = link
+        self._keys = keys
+        self._sender = sender
+        self._scripting: Scripting = scripting
+        self._patience = patience
+        self._prefixes: dict[str, tuple[Script, tuple[str | bytes | int, ...]]] = {}
+        self._numbers = itertools.count(1)
+
+    def next_call_id(self) -> str:
+        return f"{next(self._numbers) & 0xFFFFFFFF:08x}"
+
+    def call(self, name: str, args: Sequence[str | bytes | int], **stand_ins: bytes) -> Call:
+        """Sends one script. `stand_ins` name keys that the header leaves open (`set` of peek)."""
+        known = self._prefixes.get(name)
+        if known is None or stand_ins:
+            known = self._prefix(name, stand_ins)
+        script, prefix = known
+        return Call(self.link, script, self._scripting, hiredis.pack_command((*prefix, *args)), self._patience)
+
+    def _prefix(self, name: str, stand_ins: dict[str, bytes]) -> tuple[Script, tuple[str | bytes | int, ...]]:
+        script = load_scripts()[name]
+        keys = [self._key(name, key, stand_ins) for key in script.header.keys]
+        verb: tuple[bytes, str] = (
+            (b"FCALL", function_name(name)) if self._scripting == "functions" else (b"EVALSHA", script.sha)
+        )
+        found = (script, (*verb, len(keys), *keys))
+        if not stand_ins:
+            self._prefixes[name] = found
+        return found
+
+    def _key(self, script: str, key: str, stand_ins: dict[str, bytes]) -> bytes:
+        if key == "turn":
+            return self._keys.turn(self._sender, script)
+        return stand_ins.get(key) or self._keys.named(key)

@@ -1,0 +1,138 @@
+"""One worker's ears on one server: a subscriber connection for the wake channels of all its shards there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import hiredis
+
+from aiodq._core.store import Notice
+from aiodq._redis.faults import CONNECTION_ERRORS
+from aiodq._redis.keys import ShardKeys
+from aiodq._redis.link import Backoff, Connection
+
+PING_S: Final = 30.0
+"""How often a worker that holds a seat tries its subscriber connection. Others learn of a lost one by their claims."""
+
+PONG_S: Final = 5.0
+
+log = logging.getLogger("aiodq.redis")
+
+OnNotice = Callable[[Notice], None]
+
+
+def _notice(data: bytes) -> Notice | None:
+    """Reads a published notice; one of a later version, which this one does not know, is passed over."""
+    if data.isdigit():
+        return Notice("due", int(data))
+    if data == b"resume":
+        return Notice("resume")
+    if data == b"renew":
+        return Notice("renew")
+    return None
+
+
+class Ears:
+    """Hears for several shards over one connection; lives while somebody listens."""
+
+    def __init__(self, make: Callable[[], Connection], worker_id: str) -> None:
+        self._make = make
+        self._worker_id = worker_id
+        self._callbacks: dict[bytes, OnNotice] = {}
+        self._pending: dict[bytes, OnNotice] = {}
+        self._connection: Connection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self.seated: set[str] = set()
+        """Wake prefixes of the shards in which this worker holds a seat: while there is one, the connection is tried."""
+
+    async def listen(self, keys: ShardKeys, on_notice: OnNotice) -> None:
+        """Reports the shard's notices until cancelled, and `connected` after each (re)subscription."""
+        own, common = f"{keys.wake}{self._worker_id}".encode(), keys.wake_all.encode()
+        self._callbacks[own] = self._callbacks[common] = on_notice
+        self._pending[own] = on_notice
+        try:
+            if self._reader is None:
+                self._reader = asyncio.create_task(self._hear())
+            elif self._connection is not None:
+                await self._send(self._connection, b"SUBSCRIBE", common, own)
+            await asyncio.Event().wait()
+        finally:
+            for channel in (own, common):
+                self._callbacks.pop(channel, None)
+                self._pending.pop(channel, None)
+            self.seated.discard(keys.wake)
+            if not self._callbacks:
+                await self._stop()
+            elif self._connection is not None:
+                await self._send(self._connection, b"UNSUBSCRIBE", common, own)
+
+    async def _stop(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait([reader])
+
+    async def _send(self, connection: Connection, *command: bytes) -> None:
+        try:
+            await connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
+        except Exception as error:  # noqa: BLE001 - the reader finds the connection broken, and subscribes again
+            log.debug("could not subscribe: %s", error)
+
+    async def _hear(self) -> None:
+        waits = Backoff()
+        while True:
+            connection = self._make()
+            try:
+                await connection.connect()
+                self._connection = connection
+                self._pending = {c: f for c, f in self._callbacks.items() if not c.endswith(b":wake:*")}
+                # The queue-wide channel first: when a worker's own is confirmed, it hears everything.
+                for channel in list(self._pending):
+                    common = channel[: channel.rindex(b":") + 1] + b"*"
+                    await self._send(connection, b"SUBSCRIBE", common, channel)
+                await self._read(connection, waits)
+            except CONNECTION_ERRORS as error:
+                log.debug("notices interrupted: %s", error)
+            except Exception:  # a broken subscriber costs punctuality only; it must not end with the first surprise
+                log.exception("notices interrupted")
+            finally:
+                self._connection = None
+                await _close(connection)
+            await asyncio.sleep(waits.next_s())
+
+    async def _read(self, connection: Connection, waits: Backoff) -> None:
+        asked = False
+        while True:
+            reply = await connection.read_response(disable_decoding=True, timeout=PONG_S if asked else PING_S)
+            if reply is None:
+                if asked:
+                    raise ConnectionError("the subscriber connection does not answer")
+                if self.seated:
+                    await self._send(connection, b"PING")
+                    asked = True
+                continue
+            asked = False
+            if not isinstance(reply, list) or len(reply) < 3:
+                continue
+            kind, channel, data = reply[0], reply[1], reply[2]
+            if kind == b"message":
+                self._deliver(channel, _notice(data))
+            elif kind == b"subscribe" and channel in self._pending:
+                waits.reset()
+                self._pending.pop(channel)
+                self._deliver(channel, Notice("connected"))
+
+    def _deliver(self, channel: bytes, notice: Notice | None) -> None:
+        callback = self._callbacks.get(channel)
+        if callback is not None and notice is not None:
+            callback(notice)
+
+
+async def _close(connection: Connection) -> None:
+    try:
+        await connection.disconnect(nowait=True)
+    except Exception as error:  # noqa: BLE001 - it is gone, which is what was wanted
+        log.debug("closing a subscriber connection: %s", error)

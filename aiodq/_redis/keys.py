@@ -1,0 +1,50 @@
+"""Every key name of a shard, in one place.
+
+All names of a shard carry its hash tag, so that one script may touch them in a cluster. `{orders}` is the only shard
+of a plain queue, `{orders/3}` the fourth of a sharded one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KINDS: Final[dict[str, str]] = {
+    "schedule": "ZSET: job id -> due time, ms",
+    "processing": "ZSET: job id -> lease deadline, ms",
+    "dead": "ZSET: job id -> when it was buried, ms",
+    "payload": "HASH: job id -> encoded envelope",
+    "lease": "HASH: job id -> token",
+    "fence": "STRING, one day: last fence of this shard",
+    "tally": "HASH: t:<id> history, c:<id> crashes, i:<id> interruptions; only for jobs that have any",
+    "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
+    "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
+    "meta": "HASH: exceptions only: v (layout version), paused (reason)",
+    "done0": "HASH, lifetime: done marks, one of a ring of three: job id -> its due time, ms",
+    "done1": "HASH, lifetime: the same",
+    "done2": "HASH, lifetime: the same",
+}
+"""Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
+
+
+class ShardKeys:
+    """The names of one shard, encoded once."""
+
+    def __init__(self, queue: str, *, prefix: str = "aiodq", shard: int | None = None) -> None:
+        tag = queue if shard is None else f"{queue}/{shard}"
+        self.base: Final = f"{prefix}:{{{tag}}}:"
+        self._named: Final = {name: self._encoded(name) for name in KINDS}
+        self.wake: Final = self.base + "wake:"
+        """Prefix of the wake channels; a worker's own is this and its id."""
+        self.wake_all: Final = self.wake + "*"
+        """The channel that every worker of the queue hears."""
+
+    def _encoded(self, name: str) -> bytes:
+        suffix = f"done:{name[4:]}" if name.startswith("done") else name
+        return f"{self.base}{suffix}".encode()
+
+    def named(self, name: str) -> bytes:
+        return self._named[name]
+
+    def turn(self, sender: str, transition: str) -> bytes:
+        """STRING, 120 s: the sender's last call id for this transition, and its answer."""
+        return f"{self.base}turn:{sender}:{transition}".encode()

@@ -1,0 +1,25 @@
+-- cancel: scheduled -> absent
+-- A waiting job is removed; any other is left as it is.
+-- KEYS: meta turn schedule payload processing dead lease tally done0 done1 done2
+-- ARGV: call
+--   call: the caller's call id
+-- EACH: ids
+-- PARTS: drain version repeat where forget
+-- RETURNS: one letter for each job: where it was: s scheduled (and removed), p processing, d dead, n done, a absent
+local answer, gone = {}, {}
+for i, at in ipairs(redis.call('ZMSCORE', schedule, unpack(ids))) do
+  if at then
+    gone[#gone + 1] = ids[i]
+    answer[i] = 's'
+  else
+    answer[i] = where(ids[i])
+  end
+end
+if #gone > 0 then
+  redis.call('ZREM', schedule, unpack(gone))
+  redis.call('HDEL', payload, unpack(gone))
+  forget(gone)
+end
+answer = table.concat(answer)
+redis.call('SET', turn, call .. answer, 'EX', 120)
+return answer

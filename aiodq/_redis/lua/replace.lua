@@ -1,0 +1,31 @@
+-- replace: absent -> scheduled, scheduled -> scheduled, dead -> scheduled
+-- The job gets these arguments and this due time, its counters and history start anew; one that is being run is kept.
+-- KEYS: meta turn schedule payload processing dead lease tally idle
+-- ARGV: call wake
+--   call: the caller's call id   wake: prefix of wake channels
+-- EACH: ids dues bodies
+-- PARTS: version repeat clock due forget watch
+-- RETURNS: 16 characters for each job: 2 replaced, 1 created or 0 kept, then the due time of the job that has the id, ms
+local answer, gone, earliest = {}, {}, nil
+for i = 1, count do
+  local id, due = ids[i], due_ms(dues[i])
+  local held = redis.call('ZSCORE', processing, id)
+  if held then
+    local token = redis.call('HGET', lease, id)
+    answer[i] = string.format('0%015d', token and string.sub(token, 18, 32) or held)
+  else
+    redis.call('HSET', payload, id, bodies[i])
+    local was = redis.call('ZADD', schedule, due, id) == 0
+    if redis.call('ZREM', dead, id) == 1 then was = true end
+    answer[i] = string.format(was and '2%015d' or '1%015d', due)
+    gone[#gone + 1] = id
+    if not earliest or due < earliest then earliest = due end
+  end
+end
+if earliest then
+  forget(gone)
+  watch(earliest)
+end
+answer = table.concat(answer)
+redis.call('SET', turn, call .. answer, 'EX', 120)
+return answer

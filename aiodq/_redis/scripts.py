@@ -1,0 +1,180 @@
+"""Loads the Lua scripts: one file for each transition, whose header is at once documentation, binding and contract.
+
+A header names the keys and arguments in their order; the loader binds them to Lua locals, so that bodies never index
+KEYS or ARGV. `EACH` names the values of one job, repeated to the end of ARGV; they are bound as arrays, with `count`.
+`PARTS` are pasted before the body in their order. The same files serve EVALSHA and, on Redis 7 and newer, FCALL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from aiodq._core.store import CLOCK_STEP_US, FIRST_SEAT_CAP_MS
+
+VERSION: Final = 1
+"""Version of the stored layout, compared with `v` in `meta`."""
+
+STEADY_MS: Final = 3000
+DEAF_POLL_MS: Final = 1000
+
+Scripting: TypeAlias = Literal["eval", "functions"]
+
+_CONSTANTS: Final[dict[str, str]] = {
+    "VERSION": str(VERSION),
+    "PUBLISH": "'PUBLISH'",
+    "NUMSUB": "'NUMSUB'",
+    "CLOCK_STEP_US": str(CLOCK_STEP_US),
+    "FIRST_SEAT_CAP_MS": str(FIRST_SEAT_CAP_MS),
+    "STEADY_MS": str(STEADY_MS),
+    "DEAF_POLL_MS": str(DEAF_POLL_MS),
+}
+
+
+class Header(Struct, frozen=True):
+    """What a script's first lines say. `moves` is empty for scripts that are no transition."""
+
+    name: str
+    moves: tuple[tuple[str, str], ...]
+    says: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    each: tuple[str, ...]
+    parts: tuple[str, ...]
+    returns: str
+
+
+class Script(Struct, frozen=True):
+    """One script, ready to send.
+
+    Attributes:
+        source: the whole text for EVAL.
+        body: the text after the bindings of KEYS and ARGV, as a Lua function's body.
+        sha: its SHA-1, by which the server knows it.
+    """
+
+    header: Header
+    source: str
+    sha: str
+
+    @property
+    def drains(self) -> bool:
+        """It finishes when the server's memory is full."""
+        return "drain" in self.header.parts
+
+
+_FIELD = re.compile(r"^-- ([A-Z]+):(?: (.*))?$")
+
+
+def parse_header(name: str, text: str) -> tuple[Header, str]:
+    """Splits a script's text into its header and its body. Raises ValueError for a header without the agreed form."""
+    lines = text.splitlines()
+    end = next((n for n, line in enumerate(lines) if not line.startswith("--")), len(lines))
+    first = lines[0].removeprefix("-- ")
+    if not first.startswith(name + ":"):
+        raise ValueError(f"{name}.lua must begin with '-- {name}: '")
+    summary = first.removeprefix(name + ":").strip()
+    moves = tuple((a, b) for a, b in re.findall(r"(\w+) -> (\w+)", summary))
+    fields: dict[str, str] = {}
+    prose = [] if moves else [summary]
+    last: str | None = None
+    for line in lines[1:end]:
+        if match := _FIELD.match(line):
+            last = match[1]
+            fields[last] = match[2] or ""
+        elif last is None:
+            prose.append(line.removeprefix("-- "))
+        elif last == "RETURNS":
+            fields[last] += " " + line.removeprefix("--").strip()
+    for needed in ("KEYS", "ARGV", "PARTS", "RETURNS"):
+        if needed not in fields:
+            raise ValueError(f"{name}.lua has no {needed} line in its header")
+    return (
+        Header(
+            name=name,
+            moves=moves,
+            says=" ".join(prose),
+            keys=tuple(fields["KEYS"].split()),
+            args=tuple(fields["ARGV"].split()),
+            each=tuple(fields.get("EACH", "").split()),
+            parts=tuple(fields["PARTS"].split()),
+            returns=fields["RETURNS"],
+        ),
+        "\n".join(lines[end:]),
+    )
+
+
+def _bindings(header: Header) -> str:
+    lines: list[str] = []
+    if header.keys:
+        lines.append(f"local {', '.join(header.keys)} = unpack(KEYS)")
+    if header.args:
+        lines.append(f"local {', '.join(header.args)} = unpack(ARGV, 1, {len(header.args)})")
+    if header.each:
+        fixed, stride = len(header.args), len(header.each)
+        lines.append(f"local count = (#ARGV - {fixed}) / {stride}")
+        lines.append(f"local {', '.join(header.each)} = {', '.join('{}' for _ in header.each)}")
+        lines.append("for i = 1, count do")
+        lines += [f"  {name}[i] = ARGV[{fixed - stride + n + 1} + i * {stride}]" for n, name in enumerate(header.each)]
+        lines.append("end")
+    return "\n".join(lines)
+
+
+def _assemble(name: str, text: str, parts: Mapping[str, str]) -> Script:
+    header, body = parse_header(name, text)
+    pasted = "\n".join(parts[part] for part in header.parts)
+    constants = {key: value for key, value in _CONSTANTS.items() if re.search(rf"\b{key}\b", pasted + body)}
+    chunks = [
+        f"local {', '.join(constants)} = {', '.join(constants.values())}" if constants else "",
+        _bindings(header),
+        pasted,
+        body,
+    ]
+    source = "\n".join(chunk for chunk in chunks if chunk) + "\n"
+    return Script(header, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+@cache
+def load_scripts() -> Mapping[str, Script]:
+    """All scripts by name, read from the package once."""
+    folder = files("aiodq._redis") / "lua"
+    parts = {
+        entry.name.removesuffix(".lua"): entry.read_text()
+        for entry in (folder / "parts").iterdir()
+        if entry.name.endswith(".lua")
+    }
+    texts = {
+        entry.name.removesuffix(".lua"): entry.read_text()
+        for entry in folder.iterdir()
+        if entry.name.endswith(".lua")
+    }
+    return {name: _assemble(name, text, parts) for name, text in sorted(texts.items())}
+
+
+@cache
+def library_name() -> str:
+    """Name of the function library: the layout version, and a mark of the sources, so that releases live side by side."""
+    mark = hashlib.sha1("".join(s.source for s in load_scripts().values()).encode(), usedforsecurity=False)
+    return f"aiodq_{VERSION}_{mark.hexdigest()[:10]}"
+
+
+def function_name(name: str) -> str:
+    return f"{library_name()}_{name}"
+
+
+def library_source() -> str:
+    """The scripts as one function library. Draining scripts get the flag that lets them run when memory is full."""
+    chunks = [f"#!lua name={library_name()}"]
+    for name, script in load_scripts().items():
+        flags = "'allow-oom'" if script.drains else ""
+        chunks.append(
+            f"redis.register_function{{function_name='{function_name(name)}', flags={{{flags}}}, "
+            f"callback=function(KEYS, ARGV)\n{script.source}end}}"
+        )
+    return "\n".join(chunks) + "\n"

@@ -1,0 +1,222 @@
+"""One shard of one queue on Redis, for producers and operators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from aiodq._core.due import Due
+from aiodq._core.lease import parse_token
+from aiodq._core.lifecycle import Place
+from aiodq._core.store import (
+    BATCH,
+    Entry,
+    Found,
+    KeeperStore,
+    Notice,
+    Page,
+    Placed,
+    Revival,
+    ShardStats,
+    Was,
+    WorkerStore,
+)
+from aiodq._redis.calls import Caller
+from aiodq._redis.gather import Gatherer
+from aiodq._redis.keys import ShardKeys
+
+if TYPE_CHECKING:
+    from aiodq._redis.backend import RedisBackend
+
+T = TypeVar("T")
+
+DUE_WIDTH: Final = 15
+ANSWER_WIDTH: Final = 1 + DUE_WIDTH
+
+PLACES: Final[dict[str, Was]] = {"s": "scheduled", "p": "processing", "d": "dead", "n": "done", "a": "absent"}
+
+
+def due_text(due: Due) -> str:
+    """A due time as scripts take it: `+ms` from the server's now, or Unix ms."""
+    return f"+{due.ms}" if due.relative else str(due.ms)
+
+
+def placed_from(answer: bytes) -> list[Placed]:
+    """Reads the answer of `enqueue` and `replace`."""
+    return [
+        Placed(answer[at] == 0x31, answer[at] == 0x32, int(answer[at + 1 : at + ANSWER_WIDTH]))
+        for at in range(0, len(answer), ANSWER_WIDTH)
+    ]
+
+
+def pages(items: Sequence[T], size: int = BATCH) -> list[Sequence[T]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+class RedisStore:
+    """See `aiodq._core.store.Store`."""
+
+    def __init__(self, backend: RedisBackend, keys: ShardKeys, caller: Caller) -> None:
+        self._backend = backend
+        self._keys = keys
+        self._caller = caller
+        self._one_at_a_time: dict[str, asyncio.Lock] = {}
+        self._enqueues = Gatherer(self._send_enqueue)
+        self._replacements = Gatherer(self._send_replace)
+
+    async def enqueue(self, entries: Sequence[Entry], /) -> list[Placed]:
+        return await self._enqueues.put(entries)
+
+    async def replace(self, entries: Sequence[Entry], /) -> list[Placed]:
+        return await self._replacements.put(entries)
+
+    async def _send_enqueue(self, entries: list[Entry]) -> list[Placed]:
+        flags = "".join("1" if entry.remember else "0" for entry in entries)
+        if "1" not in flags:
+            flags = ""
+        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, flags]
+        for entry in entries:
+            args += (entry.job_id, due_text(entry.due), entry.payload)
+        return placed_from(cast(bytes, await self._caller.call("enqueue", args).answer()))
+
+    async def _send_replace(self, entries: list[Entry]) -> list[Placed]:
+        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake]
+        for entry in entries:
+            args += (entry.job_id, due_text(entry.due), entry.payload)
+        return placed_from(cast(bytes, await self._caller.call("replace", args).answer()))
+
+    async def _in_turn(self, name: str, fixed: Sequence[str], rows: Sequence[Sequence[str | bytes | int]]) -> str:
+        """Calls a repeatable script page by page, one unanswered call at a time; joins the answers."""
+        answers: list[bytes] = []
+        async with self._one_at_a_time.setdefault(name, asyncio.Lock()):
+            for page in pages(rows):
+                args: list[str | bytes | int] = [self._caller.next_call_id(), *fixed]
+                for row in page:
+                    args += row
+                answers.append(cast(bytes, await self._caller.call(name, args).answer()))
+        return b"".join(answers).decode()
+
+    async def cancel(self, job_ids: Sequence[str], /) -> list[Was]:
+        letters = await self._in_turn("cancel", (), [(job_id,) for job_id in job_ids])
+        return [PLACES[letter] for letter in letters]
+
+    async def reschedule(self, moves: Sequence[tuple[str, Due]], /) -> list[Was]:
+        rows = [(job_id, due_text(due)) for job_id, due in moves]
+        return [PLACES[letter] for letter in await self._in_turn("reschedule", (self._keys.wake,), rows)]
+
+    async def replay(self, revivals: Sequence[Revival], /) -> list[bool]:
+        rows = [(r.job_id, r.buried_ms, due_text(r.due), r.tally) for r in revivals]
+        return [bit == "1" for bit in await self._in_turn("replay", (self._keys.wake,), rows)]
+
+    async def purge(self, job_ids: Sequence[str], /) -> list[bool]:
+        return [bit == "1" for bit in await self._in_turn("purge", (), [(job_id,) for job_id in job_ids])]
+
+    async def trim(self, *, age_ms: int, count: int) -> int:
+        removed = 0
+        while True:
+            now = cast(int, await self._caller.call("trim", (age_ms, count, BATCH)).answer())
+            removed += now
+            if now < BATCH:
+                return removed
+
+    async def find(self, job_ids: Sequence[str], /) -> list[Found]:
+        found: list[Found] = []
+        for page in pages(job_ids):
+            letters, *columns = cast(tuple[bytes, list[bytes]], await self._caller.call("find", page).answer())
+            found += _found(page, [PLACES[letter] for letter in letters.decode()], *columns)
+        return found
+
+    async def peek(self, place: Place, /, *, limit: int, offset: int = 0) -> Page:
+        now_ms, jobs = 0, list[Found]()
+        for at in range(0, limit, BATCH):
+            size = min(BATCH, limit - at)
+            call = self._caller.call("peek", (offset + at, size), set=self._keys.named(_SETS[place]))
+            now_ms, ids, *columns = cast(tuple[int, list[bytes]], await call.answer())
+            names = [job_id.decode() for job_id in ids]
+            jobs += _found(names, [place] * len(names), *columns)
+            if len(names) < size:
+                break
+        return Page(now_ms, jobs)
+
+    async def stats(self) -> ShardStats:
+        reply = cast(list[int], await self._caller.call("stats", ()).answer())
+        now_ms, due, scheduled, processing, expired, dead, overdue, idle, holders = reply[:9]
+        reason = cast(bytes | None, reply[9]) if len(reply) > 9 else None
+        return ShardStats(
+            now_ms=now_ms,
+            due=due,
+            scheduled=scheduled,
+            processing=processing,
+            expired=expired,
+            dead=dead,
+            oldest_overdue_ms=overdue,
+            paused=None if reason is None else reason.decode(),
+            idle=idle,
+            holders=holders,
+        )
+
+    async def pause(self, reason: str, /) -> None:
+        await self._caller.call("pause", (reason,)).answer()
+
+    async def resume(self) -> None:
+        await self._caller.call("resume", (self._keys.wake,)).answer()
+
+    def worker(self, worker_id: str, on_notice: Callable[[Notice], None], /) -> WorkerStore:
+        return self._backend.worker(self._keys, worker_id, on_notice)
+
+    def keeper(self, worker_id: str, /) -> KeeperStore:
+        return self._backend.keeper(self._keys, worker_id)
+
+    async def aclose(self) -> None:
+        await self._enqueues.aclose()
+        await self._replacements.aclose()
+
+
+_SETS: Final[dict[Place, str]] = {"scheduled": "schedule", "processing": "processing", "dead": "dead"}
+
+
+def _found(
+    ids: Sequence[str],
+    places: Sequence[Was],
+    scores: Sequence[bytes],
+    payloads: Sequence[bytes | None],
+    tokens: Sequence[bytes | None],
+    triples: Sequence[bytes | None],
+) -> list[Found]:
+    return [
+        _job(job_id, was, int(float(score)), payload, token, triples[n * 3 : n * 3 + 3])
+        for n, (job_id, was, score, payload, token) in enumerate(
+            zip(ids, places, scores, payloads, tokens, strict=True)
+        )
+    ]
+
+
+def _job(
+    job_id: str,
+    was: Was,
+    at_ms: int,
+    payload: bytes | None,
+    token: bytes | None,
+    triple: Sequence[bytes | None],
+) -> Found:
+    due_ms, holder = (at_ms, None) if was == "scheduled" else (None, None)
+    if was == "processing" and token is not None:
+        try:
+            parts = parse_token(token.decode())
+        except ValueError:  # overwritten by someone else's hand: what it said is lost
+            pass
+        else:
+            due_ms, holder = parts.due_ms, parts.worker
+    history, crashes, interruptions = triple
+    return Found(
+        job_id=job_id,
+        was=was,
+        at_ms=at_ms,
+        due_ms=due_ms,
+        payload=payload,
+        tally=history,
+        crashes=int(crashes or 0),
+        interruptions=int(interruptions or 0),
+        holder=holder,
+    )
