@@ -1,0 +1,94 @@
+"""The worker's slots, shared by the shards of its queues: who may claim how many.
+
+A slot is taken from the sending of a claim that may fill it until the handler has ended. Shards that have
+nothing to claim take none; shards that want more than there are share by weight, so that a small queue beside
+a flooded one gets its part of every batch of freed slots. Queues of a higher priority go first altogether.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+class Limit:
+    """The slots of one queue within the worker: at most `most` (None: as many as there are), over all its
+    shards.
+    """
+
+    __slots__ = ("most", "taken")
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        self.taken = 0
+
+    def room(self, free: int) -> int:
+        return free if self.most is None else min(free, self.most - self.taken)
+
+
+class Portion:
+    """One shard's part. `waits`: it would claim now if it had slots."""
+
+    __slots__ = ("_slots", "limit", "priority", "taken", "waits", "weight")
+
+    def __init__(self, slots: Slots, weight: float, priority: int, limit: Limit) -> None:
+        self._slots = slots
+        self.weight = weight
+        self.priority = priority
+        self.limit = limit
+        self.taken = 0
+        self.waits = False
+
+    def grant(self, most: int) -> int:
+        """How many slots this shard may take now, at most `most`. Takes none."""
+        slots = self._slots
+        free = self.limit.room(slots.free)
+        if free <= 0 or slots.closed:
+            return 0
+        if len(slots.portions) == 1:
+            return min(free, most)
+        rivals = [p for p in slots.portions if p.waits and p is not self and p.limit.room(1) > 0]
+        if any(p.priority > self.priority for p in rivals):
+            return 0
+        return min(most, self._part_of(free, [p for p in rivals if p.priority == self.priority]))
+
+    def take(self, count: int) -> None:
+        self.taken += count
+        self.limit.taken += count
+        self._slots.free -= count
+
+    def give_back(self, count: int) -> None:
+        self.taken -= count
+        self.limit.taken -= count
+        self._slots.free += count
+
+    def _part_of(self, free: int, rivals: list[Portion]) -> int:
+        if not rivals:
+            return free
+        weights = self.weight + sum(p.weight for p in rivals)
+        share = self._slots.count / weights
+        # What waiting rivals are still short of their share stays theirs.
+        kept = sum(max(0, math.ceil(p.weight * share) - p.taken) for p in rivals)
+        part = max(free - kept, int(free * self.weight / weights))
+        if part <= 0 and all(self.taken / self.weight <= p.taken / p.weight for p in rivals):
+            return 1  # whoever has least for its weight always gets on
+        return max(0, part)
+
+
+class Slots:
+    """All slots of one worker. `closed`: none is given out for now."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.free = count
+        self.closed = False
+        self.portions: list[Portion] = []
+
+    @property
+    def taken(self) -> int:
+        return self.count - self.free
+
+    def portion(self, *, weight: float = 1.0, priority: int = 0, limit: Limit | None = None) -> Portion:
+        """A further shard's part."""
+        portion = Portion(self, weight, priority, limit or Limit())
+        self.portions.append(portion)
+        return portion
