@@ -68,9 +68,9 @@ class EmbeddedServer:
 
     `directory` is made (for this user only) if it is missing; one that holds other files is refused. `port`
     also opens that TCP port on the address `bind`; beyond this machine only after setting a password in the
-    server. `appendfsync` is when changes reach the disk: "everysec", "always" or "no". `linger` is how long in
-    seconds the server stays up without users, `start_timeout` how long a start may take, in which it reads all
-    its data. The settings of the user who starts the server count.
+    server. `appendfsync` is when changes reach the disk: "everysec", "always" or "no".
+    The server stays up for `linger` seconds without users, and may take `start_timeout` seconds to start, in
+    which it reads all its data. The settings of the user who starts the server count.
 
     `start()` and `stop()` may be called again and from any thread. As a context manager it is in use inside.
     """

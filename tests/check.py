@@ -25,10 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _TOOLS = Path(sys.executable).parent
 _COLOURS = ("\033[1m", "\033[31m", "\033[32m", "\033[0m") if sys.stdout.isatty() else ("", "", "", "")
 _BOLD, _RED, _GREEN, _PLAIN = _COLOURS
-    ("\033[1m", "\033[31m", "\033[32m", "\033[0m") if sys.stdout.isatty() else ("",) * 4
-)
 
-# Run by the installed package's own Python: the front door opens without any extra, from a folder without sources.
+# Run in the new environment, from a folder without sources: the front door opens without any extra.
 _SMOKE = """
 import importlib.metadata, sys
 import aiodq
