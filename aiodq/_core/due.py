@@ -10,7 +10,8 @@ MAX_DUE_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: exact in a double, and the last instant that `datetime` can show."""
 
 MAX_DELAY_MS: Final = 1000 * 365 * 86_400_000
-"""A thousand years. Longer delays are refused as mistakes; the sum with any clock stays below `MAX_DUE_MS`."""
+"""A thousand years. Longer delays are refused as mistakes; the sum with any clock stays below
+`MAX_DUE_MS`."""
 
 
 class Due(Struct, frozen=True):

@@ -1,7 +1,8 @@
 """The stored form of a job: one msgpack array, written by producers, read by workers of any nearby version.
 
-`[version, task, args, kwargs, carried, headers]`. A reader takes a longer array and unknown `carried` fields as they
-are (a newer minor form); an unknown version is left to others. Arguments stay encoded until a handler's types are known.
+`[version, task, args, kwargs, carried, headers]`. A reader takes a longer array and unknown `carried` fields
+as they are (a newer minor form); an unknown version is left to others. Arguments stay encoded until a
+handler's types are known.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Envelope(Struct, frozen=True, array_like=True):
 
 
 class UnknownVersion(PayloadError):
-    """The envelope was written in a form that this version cannot read: give the job back for a newer worker."""
+    """The envelope was written in a form that this version cannot read: give the job back for a newer
+    worker."""
 
 
 class _Head(Struct, frozen=True, array_like=True):
@@ -59,7 +61,8 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
 
 def decode_envelope(payload: bytes) -> Envelope:
-    """Reads a stored payload. Raises UnknownVersion for a version of the future, PayloadError for anything unreadable."""
+    """Reads a stored payload. Raises UnknownVersion for a version of the future, PayloadError for anything
+    unreadable."""
     try:
         envelope = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

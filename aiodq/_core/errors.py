@@ -208,5 +208,6 @@ class ScriptError(AiodqError):
 class NewerProtocol(AiodqError):
     """The queue was upgraded to a layout that this version does not speak.
 
-    Raised by every call on such a queue; nothing was changed. The deployment is at fault: upgrade this process.
+    Raised by every call on such a queue; nothing was changed. The deployment is at fault: upgrade this
+    process.
     """

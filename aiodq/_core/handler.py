@@ -22,10 +22,12 @@ class Handler(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """The task's rules with those of its stub, queue and the library filled in; the call's own come from the job."""
+        """The task's rules with those of its stub, queue and the library filled in; the call's own come from
+        the job."""
         ...
 
     def prepare(self, envelope: Envelope, in_thread: InThread, /) -> Call:
         """Decodes the arguments to the handler's types; the returned call runs it once, providers of injected
-        parameters included. Raises PayloadError when the arguments do not fit: a later run would not fit either."""
+        parameters included. Raises PayloadError when the arguments do not fit: a later run would not fit
+        either."""
         ...

@@ -1,11 +1,12 @@
 """Leases: the right to a job, and the token that proves it.
 
-A token is compared whole by every later write, so whoever does not hold the job's newest lease changes nothing. It
-carries what would otherwise be lost at the claim: the due time, the holder, and the lease's own length.
+A token is compared whole by every later write, so whoever does not hold the job's newest lease changes
+nothing. It carries what would otherwise be lost at the claim: the due time, the holder, and the lease's own
+length.
 
-The token has a fixed width of 71 characters on purpose. Redis keeps a small hash whose values are at most 64 bytes in
-one flat block that is scanned for every look-up; one longer value makes it a real hash table, which saves 6 to 12 µs
-per job with a few hundred jobs in flight.
+The token has a fixed width of 71 characters on purpose. Redis keeps a small hash whose values are at most 64
+bytes in one flat block that is scanned for every look-up; one longer value makes it a real hash table, which
+saves 6 to 12 µs per job with a few hundred jobs in flight.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Lease(Struct, frozen=True):
         fence: number of this claim; grows with every claim of the shard (microseconds of the server's clock).
         due_ms: when the job was due, Unix ms.
         payload: the encoded envelope; None when it was lost by someone else's hand.
-        tally: counters and error history as last written by `retry` or `bury` (see `_core.tally`); None for a job that
+        tally: counters and error history as last written by `retry` or `bury` (see `_core.tally`); None for a
+            job that
             never failed.
         crashes: how often a holder of this job died with it.
         interruptions: how often its lease was lost by a holder that was still alive.

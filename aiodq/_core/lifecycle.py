@@ -1,7 +1,8 @@
 """The life of a job: the one table of places and the moves between them.
 
-Everything that moves jobs is checked against this table: the headers of the Lua scripts, `MemoryStore`, and the page
-`docs/lifecycle.md`, which is made from it. The place a job is in *is* its state; there is no state field beside it.
+Everything that moves jobs is checked against this table: the headers of the Lua scripts, `MemoryStore`, and
+the page `docs/lifecycle.md`, which is made from it. The place a job is in *is* its state; there is no state
+field beside it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ class Transition(Struct, frozen=True):
         name: the verb, and the name of the script's file.
         moves: the pairs (from, to) that the script may make; a job in any other place is left as it is.
         fenced: the caller must show the lease's token, compared whole inside the script.
-        drains: the script must finish when the server's memory is full (it frees or keeps, it does not grow the queue).
-        repeats: the answer is kept for a while under the caller's call id, so that a repeat after a lost reply has no
-            second effect and gives the same answer. Moves without it give the same result again by themselves.
+        drains: the script must finish when the server's memory is full (it frees or keeps, it does not grow
+            the queue).
+        repeats: the answer is kept for a while under the caller's call id, so that a repeat after a lost
+            reply has no
+            second effect and gives the same answer. Moves without it give the same result again by
+            themselves.
         says: one sentence for the documentation.
     """
 
@@ -39,7 +43,10 @@ class Transition(Struct, frozen=True):
 
 TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(
-        "enqueue", (("absent", "scheduled"),), "A new job is written; an existing id is left as it is.", repeats=True
+        "enqueue",
+        (("absent", "scheduled"),),
+        "A new job is written; an existing id is left as it is.",
+        repeats=True,
     ),
     Transition(
         "replace",
@@ -47,7 +54,9 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         "As enqueue, but a waiting or dead job of that id gets the new arguments and due time.",
         repeats=True,
     ),
-    Transition("reschedule", (("scheduled", "scheduled"),), "A waiting job gets another due time.", repeats=True),
+    Transition(
+        "reschedule", (("scheduled", "scheduled"),), "A waiting job gets another due time.", repeats=True
+    ),
     Transition("cancel", (("scheduled", "absent"),), "A waiting job is removed.", drains=True, repeats=True),
     Transition(
         "claim",
@@ -91,12 +100,22 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         drains=True,
         repeats=True,
     ),
-    Transition("convict", (("processing", "processing"),), "The leases of a worker found dead expire now.", drains=True),
     Transition(
-        "replay", (("dead", "scheduled"),), "A dead letter is scheduled again, its counters reset.", repeats=True
+        "convict",
+        (("processing", "processing"),),
+        "The leases of a worker found dead expire now.",
+        drains=True,
+    ),
+    Transition(
+        "replay",
+        (("dead", "scheduled"),),
+        "A dead letter is scheduled again, its counters reset.",
+        repeats=True,
     ),
     Transition("purge", (("dead", "absent"),), "Dead letters are removed by id.", drains=True, repeats=True),
-    Transition("trim", (("dead", "absent"),), "The oldest dead letters are removed, by age and count.", drains=True),
+    Transition(
+        "trim", (("dead", "absent"),), "The oldest dead letters are removed, by age and count.", drains=True
+    ),
 )
 
 BY_NAME: Final[dict[str, Transition]] = {t.name: t for t in TRANSITIONS}

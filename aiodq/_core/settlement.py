@@ -19,7 +19,8 @@ class Acked(Struct, frozen=True):
     """The job is done and leaves the queue: it ended well, or (`outcome="expire"`) its time had passed unrun.
 
     Attributes:
-        remember: leave a done mark, so that its id is refused for the de-duplication window (caller-given ids).
+        remember: leave a done mark, so that its id is refused for the de-duplication window (caller-given
+            ids).
     """
 
     job_id: str
@@ -29,7 +30,8 @@ class Acked(Struct, frozen=True):
 
 
 class Deferred(Struct, frozen=True):
-    """The job waits again until `due`: after a failure, a snooze, or (`release`) a hand-back that is to wait a while.
+    """The job waits again until `due`: after a failure, a snooze, or (`release`) a hand-back that is to wait
+    a while.
 
     Attributes:
         tally: the counters and error history to keep for it, written whole.

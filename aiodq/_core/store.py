@@ -1,8 +1,9 @@
 """What a store does: the seam between the worker and the server, one object for each shard of a queue.
 
-Two stores exist, `aiodq._redis` and `aiodq._memory`; the property tests hold them to the same answers. All times are
-the *store's*: Unix milliseconds (`_ms`) or microseconds (`_us`) of the server's clock; every wait is a difference on
-that clock, for the caller to count on its own monotonic clock from the middle of the round trip.
+Two stores exist, `aiodq._redis` and `aiodq._memory`; the property tests hold them to the same answers. All
+times are the *store's*: Unix milliseconds (`_ms`) or microseconds (`_us`) of the server's clock; every wait
+is a difference on that clock, for the caller to count on its own monotonic clock from the middle of the round
+trip.
 
 Three faces, by who uses them:
 
@@ -10,9 +11,9 @@ Three faces, by who uses them:
 * `WorkerStore`: one worker's own connection to the shard, with the notices it receives. One turn at a time.
 * `KeeperStore`: renews leases, from the keeper's own thread and event loop over a connection of its own.
 
-Every method raises `StoreUnavailable` when the server did not answer in time, `QueueFull` when it is out of memory
-(only moves that grow the queue), `NewerProtocol` when the queue was upgraded beyond this version, and `ScriptError`
-for a refusal that no repeat can mend.
+Every method raises `StoreUnavailable` when the server did not answer in time, `QueueFull` when it is out of
+memory (only moves that grow the queue), `NewerProtocol` when the queue was upgraded beyond this version, and
+`ScriptError` for a refusal that no repeat can mend.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ BATCH = 100
 """The most jobs that one script call touches: a script then stays near one millisecond."""
 
 DEDUPE_MS = 300_000
-"""How long at least the id of a finished job is refused again, when it was given by the caller (at most twice this)."""
+"""How long at least the id of a finished job is refused again, when it was given by the caller (at most twice
+this)."""
 
 FIRST_SEAT_CAP_MS = 10_000
 """The longest sleep of a worker that holds a seat."""
@@ -58,7 +60,8 @@ class Entry(Struct, frozen=True):
 
 
 class Placed(Struct, frozen=True):
-    """What became of an entry. Both false: an existing job was kept. `due_ms` is that of the job that has the id now."""
+    """What became of an entry. Both false: an existing job was kept. `due_ms` is that of the job that has the
+    id now."""
 
     created: bool
     replaced: bool
@@ -93,7 +96,8 @@ class Page(Struct, frozen=True):
 
 
 class ShardStats(Struct, frozen=True):
-    """Counts of one shard. `due` are scheduled jobs whose time has come; `expired` leases past their deadline.
+    """Counts of one shard. `due` are scheduled jobs whose time has come; `expired` leases past their
+    deadline.
 
     Attributes:
         oldest_overdue_ms: how long the first due job has waited; 0 when none is due.
@@ -123,8 +127,10 @@ class Revival(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """One shard of one queue, for producers and operators. Batches of at most `BATCH` are the store's own concern:
-    callers may pass any number; answers come in the order of the questions. Each batch is atomic, the whole is not."""
+    """One shard of one queue, for producers and operators. Batches of at most `BATCH` are the store's own
+    concern:
+    callers may pass any number; answers come in the order of the questions. Each batch is atomic, the whole
+    is not."""
 
     async def enqueue(self, entries: Sequence[Entry], /) -> list[Placed]: ...
 
@@ -145,7 +151,8 @@ class Store(Protocol):
         ...
 
     async def trim(self, *, age_ms: int, count: int) -> int:
-        """Removes dead letters buried more than `age_ms` ago, then the oldest above `count`. Returns how many."""
+        """Removes dead letters buried more than `age_ms` ago, then the oldest above `count`. Returns how
+        many."""
         ...
 
     async def find(self, job_ids: Sequence[str], /) -> list[Found]: ...
@@ -163,7 +170,8 @@ class Store(Protocol):
         ...
 
     def keeper(self, worker_id: str, /) -> KeeperStore:
-        """Lease renewal for that worker. May be called, and is then used, in another thread with its own event loop."""
+        """Lease renewal for that worker. May be called, and is then used, in another thread with its own
+        event loop."""
         ...
 
 
@@ -174,7 +182,8 @@ class Notice(Struct, frozen=True):
     """A hint from the server; a notice only ever makes a worker look sooner.
 
     Attributes:
-        kind: `due`: something is due in `wait_us`; `resume`: the queue runs again; `renew`: renew leases now (a clock
+        kind: `due`: something is due in `wait_us`; `resume`: the queue runs again; `renew`: renew leases now
+            (a clock
             step was seen); `connected`: the subscription stands (again), so look once now.
         wait_us: how long from the receipt of this notice.
     """
@@ -190,10 +199,13 @@ class ClaimRequest(Struct, frozen=True):
         want: free slots; 0: none, but give up my seat and wake somebody else in my place.
         lease_ms: length of the leases.
         max_bytes: stop after this many payload bytes; the first job is always given.
-        expected_now_us: the server time this worker expects, from the last it saw and its own monotonic clock; None at
-            the first call. Further ahead than `CLOCK_STEP_US`: no expired lease is taken in this call; behind, or None:
+        expected_now_us: the server time this worker expects, from the last it saw and its own monotonic
+            clock; None at
+            the first call. Further ahead than `CLOCK_STEP_US`: no expired lease is taken in this call;
+            behind, or None:
             leases that reach too far ahead are pulled in (see `clamp_from`).
-        steady_in_ms: 0: this worker may take expired leases. Else the time until it may: it then looks again at that time.
+        steady_in_ms: 0: this worker may take expired leases. Else the time until it may: it then looks again
+            at that time.
         far: from [1, 2): spreads the looks of workers without a seat.
         clamp_from: where to go on with pulling leases in, as the last answer said; -1: nothing to do.
     """
@@ -213,12 +225,14 @@ class ClaimAnswer(Struct, frozen=True):
     Attributes:
         now_us: the server's time.
         leases: the jobs given, expired leases first.
-        wait_us: how long to sleep until the next look; None when as many jobs were given as wanted, or `want` was 0.
+        wait_us: how long to sleep until the next look; None when as many jobs were given as wanted, or `want`
+            was 0.
         seat: 1 or 2: this worker answers for the head of the schedule; 0: others do.
         others: how many other workers hold leases here.
         paused: the queue is paused: nothing was given.
         deaf: the worker's channel has no receiver: it must subscribe again, and poll each second until then.
-        stepped: the server's clock is ahead of what was expected: the caller is not steady for a while, and all keepers
+        stepped: the server's clock is ahead of what was expected: the caller is not steady for a while, and
+            all keepers
             were told to renew.
         clamp_next: pass it as the next `clamp_from`; -1: done.
     """
@@ -235,14 +249,16 @@ class ClaimAnswer(Struct, frozen=True):
 
 
 class TurnAnswer(Struct, frozen=True):
-    """Of each settlement: True: accepted; False: the lease had passed to another claim, nothing was changed."""
+    """Of each settlement: True: accepted; False: the lease had passed to another claim, nothing was
+    changed."""
 
     settled: list[bool]
     claim: ClaimAnswer | None
 
 
 class SweepAnswer(Struct, frozen=True):
-    """Workers silent for at least `SILENT_MS`, and when to come back for those silent for less (None: nobody is)."""
+    """Workers silent for at least `SILENT_MS`, and when to come back for those silent for less (None: nobody
+    is)."""
 
     silent: list[str]
     again_in_ms: int | None
@@ -253,26 +269,31 @@ class WorkerStore(Protocol):
 
     @property
     def unbroken_since(self) -> float | None:
-        """`time.monotonic()` since when every call succeeded on one unbroken connection; None: not connected."""
+        """`time.monotonic()` since when every call succeeded on one unbroken connection; None: not
+        connected."""
         ...
 
     async def listen(self) -> None:
-        """Receives notices until cancelled; reconnects for ever, waiting at most a second between tries. Reports
-        `connected` after each (re)subscription."""
+        """Receives notices until cancelled; reconnects for ever, waiting at most a second between tries.
+        Reports `connected` after each (re)subscription."""
         ...
 
-    async def turn(self, settlements: Sequence[Settlement], claim: ClaimRequest | None, /, *, last: bool = False) -> TurnAnswer:
-        """Writes settlements (at most `BATCH` of each kind), then claims: one round trip. `last`: the worker holds no
-        lease after these settlements, so it leaves the list of holders.
+    async def turn(
+        self, settlements: Sequence[Settlement], claim: ClaimRequest | None, /, *, last: bool = False
+    ) -> TurnAnswer:
+        """Writes settlements (at most `BATCH` of each kind), then claims: one round trip. `last`: the worker
+        holds no lease after these settlements, so it leaves the list of holders.
 
-        Repeats itself after a lost reply, for at most 60 s from the first sending, then raises `StoreUnavailable`:
-        whether the settlements counted is unknown; a claim that nobody heard of runs out with its leases. Cancelling
-        it cancels the waiting, not the turn: what was sent is carried out.
+        Repeats itself after a lost reply, for at most 60 s from the first sending, then raises
+        `StoreUnavailable`:
+        whether the settlements counted is unknown; a claim that nobody heard of runs out with its leases.
+        Cancelling it cancels the waiting, not the turn: what was sent is carried out.
         """
         ...
 
     async def leave(self, *, holds: bool) -> None:
-        """Gives up the seat, waking somebody else; unless it `holds` leases, also leaves the list of holders."""
+        """Gives up the seat, waking somebody else; unless it `holds` leases, also leaves the list of
+        holders."""
         ...
 
     async def sweep(self) -> SweepAnswer:
@@ -280,7 +301,8 @@ class WorkerStore(Protocol):
         ...
 
     async def convict(self, worker: str, /) -> bool:
-        """Makes the leases of a worker found silent expire now, a page at a time. True: call again, there are more."""
+        """Makes the leases of a worker found silent expire now, a page at a time. True: call again, there are
+        more."""
         ...
 
     async def aclose(self) -> None: ...
@@ -290,7 +312,8 @@ class KeeperStore(Protocol):
     """Lease renewal, over a connection of its own."""
 
     async def extend(self, leases: Sequence[tuple[str, str]], /, *, lease_ms: int) -> list[bool]:
-        """Sets the deadline of (job id, token) pairs to now + `lease_ms`. False: that lease has passed to another.
+        """Sets the deadline of (job id, token) pairs to now + `lease_ms`. False: that lease has passed to
+        another.
 
         Tries once; raises `StoreUnavailable` when that failed: the keeper repeats at its own pace.
         """
@@ -303,7 +326,8 @@ class Backend(Protocol):
     """One server (or one memory) as seen from one event loop: makes the stores, owns their connections."""
 
     def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> Store:
-        """One shard of a queue; `shard` is None for a queue that has only one. Asked again, gives the same object."""
+        """One shard of a queue; `shard` is None for a queue that has only one. Asked again, gives the same
+        object."""
         ...
 
     async def aclose(self) -> None: ...

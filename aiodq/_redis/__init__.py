@@ -1,1 +1,2 @@
-"""Everything that speaks to Redis: keys, scripts, connections, errors. The only room that imports the client."""
+"""Everything that speaks to Redis: keys, scripts, connections, errors. The only room that imports the
+client."""

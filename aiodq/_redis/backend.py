@@ -25,8 +25,8 @@ from aiodq._redis.store import RedisStore
 from aiodq._redis.worker_store import RedisKeeperStore, RedisWorkerStore
 
 REPLY_TIMEOUT_S: Final = 2.0
-"""How long to wait for a reply until the connection counts as broken. Calls may be repeated, so a server that is only
-slow loses nothing by it; a longer time would delay recovery from a network that swallows packets."""
+"""How long to wait for a reply until the connection counts as broken. Calls may be repeated, so a server that
+is only slow loses nothing by it; a longer time would delay recovery from a network that swallows packets."""
 
 CONNECT_TIMEOUT_S: Final = 1.5
 
@@ -34,16 +34,20 @@ log = logging.getLogger("aiodq.redis")
 
 
 def new_sender_id() -> str:
-    """An id of the fixed width that tokens need: the layout version, then 95 random bits. Made after a fork, never before."""
+    """An id of the fixed width that tokens need: the layout version, then 95 random bits. Made after a fork,
+    never before."""
     letters = base64.b32encode(os.urandom(12)).decode().rstrip("=").lower()
     return f"{VERSION}{letters[: WORKER_ID_LENGTH - 1]}"
 
 
-def connection_maker(*, url: str | None = None, client: object | None = None) -> tuple[Callable[[], Connection], float]:
-    """Makes unconnected connections as the URL or the user's client describes them; also the reply timeout, in seconds.
+def connection_maker(
+    *, url: str | None = None, client: object | None = None
+) -> tuple[Callable[[], Connection], float]:
+    """Makes unconnected connections as the URL or the user's client describes them; also the reply timeout,
+    in seconds.
 
-    Of a client only its settings are taken: each of our connections does one duty, so none waits for a free one in a
-    pool. Raises ConfigError for a URL or client that cannot serve.
+    Of a client only its settings are taken: each of our connections does one duty, so none waits for a free
+    one in a pool. Raises ConfigError for a URL or client that cannot serve.
     """
     if client is not None:
         kind, settings = _of_client(client)
@@ -53,7 +57,14 @@ def connection_maker(*, url: str | None = None, client: object | None = None) ->
         raise ConfigError("a Redis URL or a redis.asyncio.Redis client is needed")
     reply_timeout = settings.pop("socket_timeout", None) or REPLY_TIMEOUT_S
     settings.setdefault("socket_connect_timeout", CONNECT_TIMEOUT_S)
-    for ours in ("retry", "retry_on_timeout", "retry_on_error", "health_check_interval", "decode_responses", "protocol"):
+    for ours in (
+        "retry",
+        "retry_on_timeout",
+        "retry_on_error",
+        "health_check_interval",
+        "decode_responses",
+        "protocol",
+    ):
         settings.pop(ours, None)
     # Repeats, deadlines and health are decided by callers here; RESP2 has what is used, on every server.
     settings.update(protocol=2, socket_timeout=None, decode_responses=False)
@@ -84,10 +95,12 @@ def _of_client(client: object) -> tuple[type[AbstractConnection], dict[str, Any]
     pool = client.connection_pool
     settings = dict(cast(Mapping[str, Any], pool.connection_kwargs))
     if settings.get("decode_responses"):
-        raise ConfigError("the client decodes responses, and payloads are bytes: make it with decode_responses=False")
+        raise ConfigError(
+            "the client decodes responses, and payloads are bytes: make it with decode_responses=False"
+        )
     for pooled in [name for name in settings if "maint_notifications" in name]:
         settings.pop(pooled)
-    return cast(type[AbstractConnection], pool.connection_class), settings
+    return pool.connection_class, settings
 
 
 def _without_password(url: str) -> str:
@@ -104,7 +117,8 @@ class _Shared:
 
 
 class RedisBackend:
-    """See `aiodq._core.store.Backend`. Made, used and closed in one event loop; makes no connection until it is used.
+    """See `aiodq._core.store.Backend`. Made, used and closed in one event loop; makes no connection until it
+    is used.
 
     Raises:
         ConfigError: neither or an unusable URL or client.
@@ -133,7 +147,9 @@ class RedisBackend:
             store = self._stores[keys.base] = RedisStore(self, keys, caller)
         return store
 
-    def worker(self, keys: ShardKeys, worker_id: str, on_notice: Callable[[Notice], None]) -> RedisWorkerStore:
+    def worker(
+        self, keys: ShardKeys, worker_id: str, on_notice: Callable[[Notice], None]
+    ) -> RedisWorkerStore:
         link, close = self._share("worker", worker_id)
         ears = self._ears.setdefault(worker_id, Ears(self._make, worker_id))
         caller = Caller(link, keys, worker_id, self._scripting, WORKER)

@@ -1,4 +1,5 @@
-"""Calls of scripts over a link: packed once, deployed when unknown, repeated after a lost reply under the same call id."""
+"""Calls of scripts over a link: packed once, deployed when unknown, repeated after a lost reply under the
+same call id."""
 
 from __future__ import annotations
 
@@ -8,12 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import hiredis
-
 from aiodq._core.errors import ConfigError, ScriptError, StoreUnavailable
 from aiodq._redis.faults import Lost, Refused, UnknownScript, refusal
 from aiodq._redis.keys import ShardKeys
-from aiodq._redis.link import Backoff, Link, Reply
+from aiodq._redis.link import Backoff, Link, Reply, pack
 from aiodq._redis.scripts import Script, Scripting, function_name, library_source, load_scripts
 
 REPEAT_WORKER_S: Final = 60.0
@@ -44,9 +43,12 @@ ONCE: Final = Patience(0.0)
 
 
 class Call:
-    """One call on its way. Made and sent at once, so that calls made together share a write; `answer` waits for it."""
+    """One call on its way. Made and sent at once, so that calls made together share a write; `answer` waits
+    for it."""
 
-    def __init__(self, link: Link, script: Script, scripting: Scripting, command: bytes, patience: Patience) -> None:
+    def __init__(
+        self, link: Link, script: Script, scripting: Scripting, command: bytes, patience: Patience
+    ) -> None:
         self._link = link
         self._script = script
         self._scripting: Scripting = scripting
@@ -90,16 +92,22 @@ class Call:
 
     async def _deploy_and_send(self) -> Reply:
         if self._scripting == "functions":
-            load = hiredis.pack_command((b"FUNCTION", b"LOAD", library_source()))
+            load = pack(b"FUNCTION", b"LOAD", library_source())
         else:
-            load = hiredis.pack_command((b"SCRIPT", b"LOAD", self._script.source))
+            load = pack(b"SCRIPT", b"LOAD", self._script.source)
         loaded, reply = self._link.send(load), self._link.send(self._command)
         refused = await loaded
-        if isinstance(refused, Exception) and not isinstance(refused, Lost) and "already exists" not in str(refused):
+        if (
+            isinstance(refused, Exception)
+            and not isinstance(refused, Lost)
+            and "already exists" not in str(refused)
+        ):
             await reply
             if "unknown command" in str(refused).lower():
                 raise ConfigError('scripting="functions" needs Redis 7.0 or newer, or Valkey') from refused
-            raise ScriptError(f"the server did not take the script {self._script.header.name}: {refused}") from refused
+            raise ScriptError(
+                f"the server did not take the script {self._script.header.name}: {refused}"
+            ) from refused
         return await reply
 
     def _gave_up(self, error: Exception, *, sent: bool) -> StoreUnavailable:
@@ -112,10 +120,13 @@ class Caller:
     """Makes calls of one shard's scripts for one sender.
 
     Args:
-        sender: the id under which the server remembers this caller's last answers; used by one process and event loop.
+        sender: the id under which the server remembers this caller's last answers; used by one process and
+            event loop.
     """
 
-    def __init__(self, link: Link, keys: ShardKeys, sender: str, scripting: Scripting, patience: Patience) -> None:
+    def __init__(
+        self, link: Link, keys: ShardKeys, sender: str, scripting: Scripting, patience: Patience
+    ) -> None:
         self.link = link
         self._keys = keys
         self._sender = sender
@@ -133,7 +144,7 @@ class Caller:
         if known is None or stand_ins:
             known = self._prefix(name, stand_ins)
         script, prefix = known
-        return Call(self.link, script, self._scripting, hiredis.pack_command((*prefix, *args)), self._patience)
+        return Call(self.link, script, self._scripting, pack(*prefix, *args), self._patience)
 
     def _prefix(self, name: str, stand_ins: dict[str, bytes]) -> tuple[Script, tuple[str | bytes | int, ...]]:
         script = load_scripts()[name]
@@ -141,7 +152,7 @@ class Caller:
         verb: tuple[bytes, str] = (
             (b"FCALL", function_name(name)) if self._scripting == "functions" else (b"EVALSHA", script.sha)
         )
-        found = (script, (*verb, len(keys), *keys))
+        found: tuple[Script, tuple[str | bytes | int, ...]] = (script, (*verb, len(keys), *keys))
         if not stand_ins:
             self._prefixes[name] = found
         return found

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
-
-import hiredis
+from typing import Final, cast
 
 from aiodq._core.store import Notice
 from aiodq._redis.faults import CONNECTION_ERRORS
 from aiodq._redis.keys import ShardKeys
-from aiodq._redis.link import Backoff, Connection
+from aiodq._redis.link import Backoff, Connection, close_quietly, pack
 
 PING_S: Final = 30.0
-"""How often a worker that holds a seat tries its subscriber connection. Others learn of a lost one by their claims."""
+"""How often a worker that holds a seat tries its subscriber connection. Others learn of a lost one by their
+claims."""
 
 PONG_S: Final = 5.0
 
@@ -46,7 +45,8 @@ class Ears:
         self._connection: Connection | None = None
         self._reader: asyncio.Task[None] | None = None
         self.seated: set[str] = set()
-        """Wake prefixes of the shards in which this worker holds a seat: while there is one, the connection is tried."""
+        """Wake prefixes of the shards in which this worker holds a seat: while there is one, the connection
+        is tried."""
 
     async def listen(self, keys: ShardKeys, on_notice: OnNotice) -> None:
         """Reports the shard's notices until cancelled, and `connected` after each (re)subscription."""
@@ -77,8 +77,9 @@ class Ears:
 
     async def _send(self, connection: Connection, *command: bytes) -> None:
         try:
-            await connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
-        except Exception as error:  # noqa: BLE001 - the reader finds the connection broken, and subscribes again
+            await connection.send_packed_command([pack(*command)], check_health=False)
+        except Exception as error:  # noqa: BLE001
+            # The reader finds the connection broken, and subscribes again.
             log.debug("could not subscribe: %s", error)
 
     async def _hear(self) -> None:
@@ -96,11 +97,12 @@ class Ears:
                 await self._read(connection, waits)
             except CONNECTION_ERRORS as error:
                 log.debug("notices interrupted: %s", error)
-            except Exception:  # a broken subscriber costs punctuality only; it must not end with the first surprise
+            except Exception:
+                # Deaf ears cost punctuality only: listening must not end with the first surprise.
                 log.exception("notices interrupted")
             finally:
                 self._connection = None
-                await _close(connection)
+                await close_quietly(connection)
             await asyncio.sleep(waits.next_s())
 
     async def _read(self, connection: Connection, waits: Backoff) -> None:
@@ -115,9 +117,10 @@ class Ears:
                     asked = True
                 continue
             asked = False
-            if not isinstance(reply, list) or len(reply) < 3:
+            message = cast(list[bytes], reply)
+            if len(message) < 3:  # a pong
                 continue
-            kind, channel, data = reply[0], reply[1], reply[2]
+            kind, channel, data = message
             if kind == b"message":
                 self._deliver(channel, _notice(data))
             elif kind == b"subscribe" and channel in self._pending:
@@ -129,10 +132,3 @@ class Ears:
         callback = self._callbacks.get(channel)
         if callback is not None and notice is not None:
             callback(notice)
-
-
-async def _close(connection: Connection) -> None:
-    try:
-        await connection.disconnect(nowait=True)
-    except Exception as error:  # noqa: BLE001 - it is gone, which is what was wanted
-        log.debug("closing a subscriber connection: %s", error)

@@ -1,7 +1,8 @@
 """Foreign errors, translated once at the border.
 
-Three kinds: the connection broke (`Lost`: what was sent may or may not have been carried out), the server refused and
-did nothing (`Refused`: the same call may be sent again later), and refusals that no repeat mends (typed errors).
+Three kinds: the connection broke (`Lost`: what was sent may or may not have been carried out), the server
+refused and did nothing (`Refused`: the same call may be sent again later), and refusals that no repeat mends
+(typed errors).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Lost(Exception):
 class Refused(Exception):
     """The server is not able to serve now, and did nothing: loading, busy, demoted, a slot on the move.
 
-    `elsewhere`: this connection leads to a node that does not serve writes any more, so look for the right one.
+    `elsewhere`: this connection leads to a node that does not serve writes any more, so look for the right
+    one.
     """
 
     def __init__(self, message: str, *, elsewhere: bool) -> None:
@@ -38,57 +40,54 @@ class UnknownScript(Exception):
 
 
 CONNECTION_ERRORS: Final = (foreign.ConnectionError, foreign.TimeoutError, OSError, EOFError)
-"""What redis-py and asyncio raise when a connection fails; `AttributeError` and `RuntimeError` on a transport that the
-peer closed are turned into these by `Link`."""
+"""What redis-py and asyncio raise when a connection fails; `AttributeError` and `RuntimeError` on a transport
+that the peer closed are turned into these by `Link`."""
 
 _WAIT: Final = ("BUSY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "MISCONF")
 _ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "ASK", "UNBLOCKED")
 
 
 def refusal(error: Exception, *, call: str) -> Exception:
-    """Translates an error reply to the call named `call`. Returns the exception to raise; its cause is the reply."""
+    """The exception to raise for an error reply to the call named `call`; its cause is the reply."""
     text = str(error)
-    word = _code(error, text)
-    if isinstance(error, foreign.NoScriptError) or word == "NOSCRIPT" or "Function not found" in text:
+    code = _code(error, text)
+    if code == "NOSCRIPT" or "Function not found" in text:
         return _caused(UnknownScript(text), error)
-    if "NEWER" in text.split("script:")[0].split()[:2]:
-        return _caused(NewerProtocol(_newer(text)), error)
-    if isinstance(error, foreign.OutOfMemoryError) or word == "OOM":
+    if code == "NEWER":
+        version = re.search(r"NEWER (\d+)", text)
         return _caused(
-            QueueFull(
-                f"the server is out of memory, {call} changed nothing: raise maxmemory, or let workers drain the queue"
+            NewerProtocol(
+                f"the queue has layout version {version[1] if version else '?'}, which this process does not speak: "
+                f"{call} changed nothing; upgrade aiodq"
             ),
             error,
         )
-    if word in _ELSEWHERE or isinstance(error, foreign.ReadOnlyError):
-        return _caused(Refused(f"{word} {text}", elsewhere=True), error)
-    if word in _WAIT or isinstance(error, foreign.BusyLoadingError):
-        return _caused(Refused(f"{word} {text}", elsewhere=False), error)
+    if code == "OOM":
+        return _caused(
+            QueueFull(
+                f"the server is out of memory, and {call} changed nothing: raise maxmemory, or let workers "
+                "drain the queue"
+            ),
+            error,
+        )
+    if code in _ELSEWHERE:
+        return _caused(Refused(f"{code} {text}", elsewhere=True), error)
+    if code in _WAIT:
+        return _caused(Refused(f"{code} {text}", elsewhere=False), error)
     return _caused(ScriptError(f"the server refused {call}: {text}"), error)
 
 
-def _newer(text: str) -> str:
-    found = re.search(r"NEWER (\d+)", text)
-    return (
-        f"the queue has layout version {found[1] if found else '?'}, newer than this aiodq speaks: nothing was changed. "
-        "Upgrade this process."
-    )
+_INSIDE_SCRIPT: Final = re.compile(r"user_script:\s?\d+: -?([A-Z]+) ")
 
 
 def _code(error: Exception, text: str) -> str:
-    """The first word of an error reply; redis-py cuts it off for the classes that it knows."""
-    status = getattr(error, "status_code", None)
-    if isinstance(status, str):
-        return status
-    word = text.split(" ", 1)[0]
-    if word == "ERR" or not word.isupper():
-        return {
-            foreign.ReadOnlyError: "READONLY",
-            foreign.OutOfMemoryError: "OOM",
-            foreign.NoScriptError: "NOSCRIPT",
-            foreign.BusyLoadingError: "LOADING",
-        }.get(type(error), word)
-    return word
+    """The first word of an error reply. redis-py cuts it off the texts that it knows; before Redis 7 it
+    stands within the text when a command inside a script was refused."""
+    status: object = getattr(error, "status_code", None)
+    inside = _INSIDE_SCRIPT.search(text)
+    if inside:
+        return inside[1]
+    return status if isinstance(status, str) else text.split(" ", 1)[0]
 
 
 def _caused(translated: AiodqError | Exception, cause: Exception) -> Exception:

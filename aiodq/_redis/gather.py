@@ -11,7 +11,8 @@ from aiodq._core.errors import StoreUnavailable
 from aiodq._core.store import BATCH, Entry, Placed
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Payload bytes after which a call is sent even if it has room for more jobs; a single larger job travels alone."""
+"""Payload bytes after which a call is sent even if it has room for more jobs; a single larger job travels
+alone."""
 
 
 class _Order:
@@ -62,7 +63,8 @@ class Gatherer:
                 try:
                     placed = await self._send(batch)
                 except StoreUnavailable as error:
-                    # Everybody behind has waited for the same silent server: they are told now, not one after another.
+                    # Everybody behind has waited for the same silent server: they are told now, not one after
+                    # another.
                     self._fail([*(order for order, _ in shares), *self._orders], error)
                     self._orders.clear()
                 except Exception as error:  # noqa: BLE001 - it is handed to the callers, whatever it is
@@ -71,14 +73,18 @@ class Gatherer:
                     self._hand_out(shares, placed)
         finally:
             self._task = None
-            self._fail([order for order, _ in shares], StoreUnavailable("the queue was closed during this call"))
+            self._fail(
+                [order for order, _ in shares], StoreUnavailable("the queue was closed during this call")
+            )
 
     def _next(self, shares: list[tuple[_Order, int]]) -> list[Entry]:
         batch: list[Entry] = []
         room_bytes = BATCH_BYTES
         while self._orders and len(batch) < BATCH and (room_bytes > 0 or not batch):
             order = self._orders[0]
-            if order.future.done():  # cancelled, or failed in an earlier batch: what is left of it is not sent
+            if (
+                order.future.done()
+            ):  # cancelled, or failed in an earlier batch: what is left of it is not sent
                 self._orders.popleft()
                 continue
             start = order.taken

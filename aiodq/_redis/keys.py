@@ -1,7 +1,7 @@
 """Every key name of a shard, in one place.
 
-All names of a shard carry its hash tag, so that one script may touch them in a cluster. `{orders}` is the only shard
-of a plain queue, `{orders/3}` the fourth of a sharded one.
+All names of a shard carry its hash tag, so that one script may touch them in a cluster. `{orders}` is the
+only shard of a plain queue, `{orders/3}` the fourth of a sharded one.
 """
 
 from __future__ import annotations

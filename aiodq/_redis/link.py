@@ -1,26 +1,29 @@
 """One connection that many callers share.
 
-What is asked within one tick of the event loop, or while an answer is awaited, travels together in the next write: one
-round trip for a worker's whole turn, one for a hundred producers. Replies come as values, errors among them. Nothing is
-sent twice in here: whether a call may be repeated is its caller's to know. A cancelled caller leaves its reply in the
-right place, since replies are read by the link's own task.
+What is asked within one tick of the event loop, or while an answer is awaited, travels together in the next
+write: one round trip for a worker's whole turn, one for a hundred producers. Replies come as values, errors
+among them. Nothing is sent twice in here: whether a call may be repeated is its caller's to know. A cancelled
+caller leaves its reply in the right place, since replies are read by the link's own task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
+import hiredis
 from redis import exceptions as foreign
 
 from aiodq._redis.faults import CONNECTION_ERRORS, Lost
 
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_CAP_S: Final = 1.0
-"""Reconnecting waits at most this long between tries: keepers must renew before somebody else becomes steady (3 s)."""
+"""Reconnecting waits at most this long between tries: keepers must renew before somebody else becomes steady
+(3 s)."""
 
 Reply: TypeAlias = object
 """What the server said, or the exception that stands for it."""
@@ -35,6 +38,15 @@ class Connection(Protocol):
     async def disconnect(self, nowait: bool = ...) -> None: ...
 
 
+def pack(*command: str | bytes | int) -> bytes:
+    """One command as it travels."""
+    return _pack(command)
+
+
+# hiredis types it in part only.
+_pack = cast(Callable[[tuple[str | bytes | int, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+
+
 class Backoff:
     """Waiting times between tries to reconnect: doubling, jittered, capped at a second, endless."""
 
@@ -42,7 +54,7 @@ class Backoff:
         self._failures = 0
 
     def next_s(self) -> float:
-        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
+        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * (1 << min(self._failures, 10)))
         self._failures += 1
         return delay * (0.5 + random.random() / 2)
 
@@ -72,7 +84,8 @@ class Link:
         """`time.monotonic()` since when every call succeeded on this connection; None: there is none."""
 
     def send(self, command: bytes) -> asyncio.Future[Reply]:
-        """Puts one packed command into the next write. The future is always given a result; errors are values."""
+        """Puts one packed command into the next write. The future is always given a result; errors are
+        values."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_result(Lost("the connection was closed by this process", sent=False))
@@ -83,11 +96,12 @@ class Link:
         return future
 
     async def drop(self) -> None:
-        """Gives the connection up, so that the next call opens another one: this one leads to the wrong node."""
+        """Gives the connection up, so that the next call opens another one: this one leads to the wrong
+        node."""
         connection, self._connection = self._connection, None
         self.unbroken_since = None
         if connection is not None:
-            await _close(connection)
+            await close_quietly(connection)
 
     async def aclose(self) -> None:
         self._closed = True
@@ -126,7 +140,7 @@ class Link:
             await connection.connect()
         except BaseException:
             self._not_before = time.monotonic() + self._backoff.next_s()
-            await _close(connection)
+            await close_quietly(connection)
             raise
         self._backoff.reset()
         self._connection = connection
@@ -134,7 +148,9 @@ class Link:
         self.unbroken_since = time.monotonic()
         return connection
 
-    async def _exchange(self, connection: Connection, batch: list[tuple[bytes, asyncio.Future[Reply]]]) -> None:
+    async def _exchange(
+        self, connection: Connection, batch: list[tuple[bytes, asyncio.Future[Reply]]]
+    ) -> None:
         loop = asyncio.get_running_loop()
         answered = 0
         try:
@@ -152,9 +168,10 @@ class Link:
         except asyncio.CancelledError:
             _answer(batch[answered:], Lost("the connection was closed by this process", sent=True))
             raise
-        except Exception as error:
-            # Beside its own errors redis-py lets AttributeError, RuntimeError and the like through when the peer closes
-            # at the wrong moment. Whatever it was, replies can no longer be matched to calls on this connection.
+        except Exception as error:  # noqa: BLE001
+            # Beside its own errors redis-py lets AttributeError, RuntimeError and the like through when the
+            # peer closes at the wrong moment. Whatever it was, replies can no longer be matched to calls on
+            # this connection.
             _answer(batch[answered:], _lost(error, sent=True))
             self._not_before = time.monotonic() + self._backoff.next_s()
             await self.drop()
@@ -172,8 +189,7 @@ def _answer(batch: list[tuple[bytes, asyncio.Future[Reply]]], reply: Reply) -> N
             future.set_result(reply)
 
 
-async def _close(connection: Connection) -> None:
-    try:
+async def close_quietly(connection: Connection) -> None:
+    # A connection that cannot even be closed is gone, which is what was wanted.
+    with contextlib.suppress(Exception):
         await connection.disconnect(nowait=True)
-    except Exception:  # noqa: BLE001, S110 - a connection that cannot even be closed is gone, which is what was wanted
-        pass

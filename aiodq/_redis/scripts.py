@@ -1,8 +1,10 @@
-"""Loads the Lua scripts: one file for each transition, whose header is at once documentation, binding and contract.
+"""Loads the Lua scripts: one file for each transition, whose header is at once documentation, binding and
+contract.
 
-A header names the keys and arguments in their order; the loader binds them to Lua locals, so that bodies never index
-KEYS or ARGV. `EACH` names the values of one job, repeated to the end of ARGV; they are bound as arrays, with `count`.
-`PARTS` are pasted before the body in their order. The same files serve EVALSHA and, on Redis 7 and newer, FCALL.
+A header names the keys and arguments in their order; the loader binds them to Lua locals, so that bodies
+never index KEYS or ARGV. `EACH` names the values of one job, repeated to the end of ARGV; they are bound as
+arrays, with `count`. `PARTS` are pasted before the body in their order. The same files serve EVALSHA and, on
+Redis 7 and newer, FCALL.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ _FIELD = re.compile(r"^-- ([A-Z]+):(?: (.*))?$")
 
 
 def parse_header(name: str, text: str) -> tuple[Header, str]:
-    """Splits a script's text into its header and its body. Raises ValueError for a header without the agreed form."""
+    """Splits a script's text into its header and its body. Raises ValueError for a header without the agreed
+    form."""
     lines = text.splitlines()
     end = next((n for n, line in enumerate(lines) if not line.startswith("--")), len(lines))
     first = lines[0].removeprefix("-- ")
@@ -86,7 +89,7 @@ def parse_header(name: str, text: str) -> tuple[Header, str]:
     last: str | None = None
     for line in lines[1:end]:
         if match := _FIELD.match(line):
-            last = match[1]
+            last = str(match[1])
             fields[last] = match[2] or ""
         elif last is None:
             prose.append(line.removeprefix("-- "))
@@ -121,7 +124,10 @@ def _bindings(header: Header) -> str:
         lines.append(f"local count = (#ARGV - {fixed}) / {stride}")
         lines.append(f"local {', '.join(header.each)} = {', '.join('{}' for _ in header.each)}")
         lines.append("for i = 1, count do")
-        lines += [f"  {name}[i] = ARGV[{fixed - stride + n + 1} + i * {stride}]" for n, name in enumerate(header.each)]
+        lines += [
+            f"  {name}[i] = ARGV[{fixed - stride + n + 1} + i * {stride}]"
+            for n, name in enumerate(header.each)
+        ]
         lines.append("end")
     return "\n".join(lines)
 
@@ -159,7 +165,8 @@ def load_scripts() -> Mapping[str, Script]:
 
 @cache
 def library_name() -> str:
-    """Name of the function library: the layout version, and a mark of the sources, so that releases live side by side."""
+    """Name of the function library: the layout version, and a mark of the sources, so that releases live side
+    by side."""
     mark = hashlib.sha1("".join(s.source for s in load_scripts().values()).encode(), usedforsecurity=False)
     return f"aiodq_{VERSION}_{mark.hexdigest()[:10]}"
 
@@ -169,7 +176,8 @@ def function_name(name: str) -> str:
 
 
 def library_source() -> str:
-    """The scripts as one function library. Draining scripts get the flag that lets them run when memory is full."""
+    """The scripts as one function library. Draining scripts get the flag that lets them run when memory is
+    full."""
     chunks = [f"#!lua name={library_name()}"]
     for name, script in load_scripts().items():
         flags = "'allow-oom'" if script.drains else ""

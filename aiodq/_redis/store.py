@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aiodq._core.due import Due
 from aiodq._core.lease import parse_token
@@ -86,7 +86,9 @@ class RedisStore:
             args += (entry.job_id, due_text(entry.due), entry.payload)
         return placed_from(cast(bytes, await self._caller.call("replace", args).answer()))
 
-    async def _in_turn(self, name: str, fixed: Sequence[str], rows: Sequence[Sequence[str | bytes | int]]) -> str:
+    async def _in_turn(
+        self, name: str, fixed: Sequence[str], rows: Sequence[Sequence[str | bytes | int]]
+    ) -> str:
         """Calls a repeatable script page by page, one unanswered call at a time; joins the answers."""
         answers: list[bytes] = []
         async with self._one_at_a_time.setdefault(name, asyncio.Lock()):
@@ -123,7 +125,9 @@ class RedisStore:
     async def find(self, job_ids: Sequence[str], /) -> list[Found]:
         found: list[Found] = []
         for page in pages(job_ids):
-            letters, *columns = cast(tuple[bytes, list[bytes]], await self._caller.call("find", page).answer())
+            letters, *columns = cast(
+                tuple[bytes, list[bytes]], await self._caller.call("find", page).answer()
+            )
             found += _found(page, [PLACES[letter] for letter in letters.decode()], *columns)
         return found
 
@@ -132,9 +136,10 @@ class RedisStore:
         for at in range(0, limit, BATCH):
             size = min(BATCH, limit - at)
             call = self._caller.call("peek", (offset + at, size), set=self._keys.named(_SETS[place]))
-            now_ms, ids, *columns = cast(tuple[int, list[bytes]], await call.answer())
+            now_ms, ids, *columns = cast(list[Any], await call.answer())
             names = [job_id.decode() for job_id in ids]
-            jobs += _found(names, [place] * len(names), *columns)
+            places: list[Was] = [place] * len(names)
+            jobs += _found(names, places, *columns)
             if len(names) < size:
                 break
         return Page(now_ms, jobs)
@@ -200,7 +205,8 @@ def _job(
     token: bytes | None,
     triple: Sequence[bytes | None],
 ) -> Found:
-    due_ms, holder = (at_ms, None) if was == "scheduled" else (None, None)
+    due_ms = at_ms if was == "scheduled" else None
+    holder: str | None = None
     if was == "processing" and token is not None:
         try:
             parts = parse_token(token.decode())

@@ -72,13 +72,16 @@ class RedisWorkerStore:
         return await self._shield(self._turn(settlements, claim, last))
 
     async def _shield(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs to its end whatever becomes of the caller: what was sent is carried out, so its answer must be read."""
+        """Runs to its end whatever becomes of the caller: what was sent is carried out, so its answer must be
+        read."""
         task = asyncio.create_task(work)
         self._shielded.add(task)
         task.add_done_callback(self._shielded.discard)
         return await asyncio.shield(task)
 
-    async def _turn(self, settlements: Sequence[Settlement], claim: ClaimRequest | None, last: bool) -> TurnAnswer:
+    async def _turn(
+        self, settlements: Sequence[Settlement], claim: ClaimRequest | None, last: bool
+    ) -> TurnAnswer:
         groups: dict[str, list[int]] = {}
         for at, settlement in enumerate(settlements):
             groups.setdefault(_SCRIPTS[type(settlement)], []).append(at)
@@ -143,7 +146,8 @@ class RedisWorkerStore:
             for at in range(0, len(extras), 4)
         }
         nothing = (None, 0, 0)
-        # The token is spelt here as the script spelt it: sending it back with each job would double the answer.
+        # The token is spelt here as the script spelt it: sending it back with each job would double the
+        # answer.
         front, back = f"{fence:016d}:", f":{claim.lease_ms:08d}:{self._worker_id}:{call_id}"
         leases: list[Lease] = []
         for n, job_id in enumerate(ids, 1):
@@ -228,4 +232,3 @@ class RedisKeeperStore:
 
     async def aclose(self) -> None:
         await self._close()
-

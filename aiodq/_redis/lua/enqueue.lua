@@ -12,10 +12,10 @@ local marked = flags ~= '' and done_marks(ids) or {}
 for i = 1, count do
   local id, due = ids[i], due_ms(dues[i])
   local kept = string.sub(flags, i, i) == '1' and marked[i]
-  if not kept and redis.call('HSETNX', payload, id, bodies[i]) == 0 then
+  if kept or redis.call('HSETNX', payload, id, bodies[i]) == 0 then
     local token = redis.call('HGET', lease, id)
     kept = fresh[id] or redis.call('ZSCORE', schedule, id) or token and string.sub(token, 18, 32)
-      or redis.call('ZSCORE', processing, id) or redis.call('ZSCORE', dead, id)
+      or redis.call('ZSCORE', processing, id) or redis.call('ZSCORE', dead, id) or kept
     if not kept then redis.call('HSET', payload, id, bodies[i]) end
   end
   if kept then
