@@ -50,7 +50,12 @@ class Shard(Claiming):
             return answers
 
     def _keep_or_create(self, entry: Entry, now_ms: int) -> Placed:
-        """A payload without a place was left by someone else's hand: it is replaced."""
+        """What someone else's hand left of a job, its payload or its place alone, does not block the id."""
+        if entry.job_id not in self.payload:
+            self.processing.remove(entry.job_id)
+            self.lease.pop(entry.job_id, None)
+            self.dead.remove(entry.job_id)
+            self.schedule.remove(entry.job_id)
         due_ms = self._due_of(entry.job_id)
         if due_ms is None and entry.remember:
             due_ms = self.done.get(entry.job_id, now_ms)

@@ -1,0 +1,51 @@
+"""`shard`: the same test on memory and on each real server, with a look at the whole state when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+import redis.asyncio
+
+from aiodq._redis.backend import RedisBackend
+from tests.servers import SERVER_KINDS, ServerProcess
+from tests.shards import MemoryShard, OpenShard, RedisShard, Seeds
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "shard_kind" in metafunc.fixturenames:
+        chosen = cast("str", metafunc.config.getoption("--server"))
+        servers = list(SERVER_KINDS) if chosen == "all" else [chosen]
+        servers_only = hasattr(cast("object", metafunc.module), "SERVERS_ONLY")
+        metafunc.parametrize("shard_kind", servers if servers_only else ["memory", *servers])
+
+
+@pytest.fixture
+async def shard(request: pytest.FixtureRequest, shard_kind: str, queue_name: str) -> AsyncIterator[OpenShard]:
+    """One shard. Afterwards each job has one place and its payload."""
+    if shard_kind == "memory":
+        memory = MemoryShard(queue_name)
+        yield memory
+        await _end(request, memory)
+        return
+    server = cast("ServerProcess", request.getfixturevalue(shard_kind)).start()
+    backend = RedisBackend(url=server.url)
+    client = redis.asyncio.Redis(host="127.0.0.1", port=server.port)
+    shard = RedisShard(backend.store(queue_name), client, queue_name, shard_kind)
+    yield shard
+    await _end(request, shard)
+    await client.aclose()
+    await backend.aclose()
+    server.flush()
+
+
+async def _end(request: pytest.FixtureRequest, shard: OpenShard) -> None:
+    faults = (await shard.state()).faults()
+    await shard.aclose()
+    assert not faults, f"after {request.node}: {faults}"
+
+
+@pytest.fixture
+async def seeds(shard: OpenShard) -> Seeds:
+    return await shard.seed()
