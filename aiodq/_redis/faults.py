@@ -57,8 +57,8 @@ def refusal(error: Exception, *, call: str) -> Exception:
         version = re.search(r"NEWER (\d+)", text)
         return _caused(
             NewerProtocol(
-                f"the queue has layout version {version[1] if version else '?'}, which this process does not speak: "
-                f"{call} changed nothing; upgrade aiodq"
+                f"the queue has layout version {version[1] if version else '?'}, which this aiodq does not "
+                f"speak: {call} changed nothing; upgrade this process"
             ),
             error,
         )
