@@ -83,16 +83,11 @@ def _wheel() -> None:
         _run(sys.executable, "-m", "pip", "--python", python, "install", "-q", f"{wheel}[all]")
         if (ROOT / "aiodq" / "cli").exists():
             _run(python.parent / "aiodq", "--help", cwd=outside)
-        # A folder without sources, or pyright would look at those instead of what is installed.
-        _run(
-            _TOOLS / "pyright",
-            "--pythonpath",
-            python,
-            "--verifytypes",
-            "aiodq",
-            "--ignoreexternal",
-            cwd=outside,
-        )
+        # From a folder without sources, or pyright would look at those instead of what is installed; and by the
+        # PATH, since --verifytypes does not heed --pythonpath.
+        inside = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+        verify = ("--verifytypes", "aiodq", "--ignoreexternal")
+        _run(_TOOLS / "pyright", *verify, cwd=outside, env=inside)
 
 
 def _check_contents(wheel: Path) -> None:
