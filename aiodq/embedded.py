@@ -89,9 +89,9 @@ class EmbeddedServer:
             raise ConfigError(f"port must be 1 to 65535, got {port!r}")
         if appendfsync not in ("everysec", "always", "no"):
             raise ConfigError(f'appendfsync must be "everysec", "always" or "no", got {appendfsync!r}')
-        self.directory = Path(directory).expanduser().absolute()
-        self.port = port
-        self.bind = bind
+        self.directory: Path = Path(directory).expanduser().absolute()
+        self.port: int | None = port
+        self.bind: str = bind
         self._appendfsync = appendfsync
         self._linger_s = linger
         self._start_timeout_s = start_timeout

@@ -83,7 +83,7 @@ def _wheel() -> None:
         _run(sys.executable, "-m", "pip", "--python", python, "install", "-q", f"{wheel}[all]")
         if (ROOT / "aiodq" / "cli").exists():
             _run(python.parent / "aiodq", "--help", cwd=outside)
-        # From a folder without sources, or pyright would look at those instead of what is installed; and by the
+        # From a folder without sources, or pyright would look at those instead of what is installed; found by
         # PATH, since --verifytypes does not heed --pythonpath.
         inside = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
         verify = ("--verifytypes", "aiodq", "--ignoreexternal")
