@@ -54,6 +54,7 @@ class Run(Struct, eq=False, kw_only=True):
         keep_until: the keeper renews its lease up to this moment.
         deadline: when the handler is to be stopped, or next looked at after that.
         stopped: why the handler was cancelled.
+        lost: another claim has the job; nothing of this run is written any more.
         ended: the handler has ended, or will never begin.
         unsure: its settlement was sent once without an answer, so a refusal says little.
     """
@@ -73,6 +74,7 @@ class Run(Struct, eq=False, kw_only=True):
     deadline: float = math.inf
     handle: asyncio.Task[None] | None = None
     stopped: StopReason | None = None
+    lost: bool = False
     ended: bool = False
     settlement: Settlement | None = None
     error: str | None = None
