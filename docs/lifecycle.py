@@ -1,7 +1,7 @@
 """Writes docs/lifecycle.md from the transition table and the headers of the Lua scripts.
 
-    python docs/lifecycle.py            writes the page
-    python docs/lifecycle.py --check    exits 1 when the page is stale
+python docs/lifecycle.py            writes the page
+python docs/lifecycle.py --check    exits 1 when the page is stale
 """
 
 from __future__ import annotations
@@ -60,11 +60,7 @@ def _table() -> Iterator[str]:
         moves = "<br>".join(f"{source} → {target}" for source, target in transition.moves)
         yield f"| `{transition.name}` | {moves} | {transition.says} | {_marks(transition)} |"
     yield ""
-    yield "*fenced*: the caller shows the lease's token, compared whole inside the script; a lease that has
-    passed to" yield "another claim is refused and nothing is changed. *drains*: finishes when the server's
-    memory is full; the" yield "others are then refused before they change anything. *repeats*: the answer is
-    kept for two minutes under the" yield "caller's call id, so a repeat after a lost reply has no second
-    effect and gives the same answer."
+    yield MARKS
 
 
 def _script(header: Header) -> Iterator[str]:
