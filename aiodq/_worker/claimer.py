@@ -24,6 +24,7 @@ HOLD_BACK_S: Final = 30.0
 DEAF_POLL_S: Final = 1.0
 CLAMP_AGAIN_S: Final = 0.05
 RESUME_SPREAD_S: Final = 0.1
+SHORTEST_WAIT_S: Final = 0.0005
 
 
 class Claimer:
@@ -105,7 +106,9 @@ class Claimer:
         self._registered = answer.wait_us is not None and not (answer.deaf or answer.paused)
         self.look_at = math.inf
         if answer.wait_us is not None:
-            self.look_at = min(middle + answer.wait_us / 1e6, self._noticed_at)
+            # A claim that came a little early finds nothing and a tiny wait: a floor keeps it from spinning.
+            self.look_at = max(middle + answer.wait_us / 1e6, now + SHORTEST_WAIT_S)
+            self.look_at = min(self.look_at, self._noticed_at)
             if answer.deaf:
                 self.look_at = min(self.look_at, now + DEAF_POLL_S)
             if answer.clamp_next >= 0:

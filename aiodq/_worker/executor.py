@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ PUT_OFF_MS: Final = 1000
 SUSPECT_PUT_OFF_MS: Final = 10_000
 """How long a suspect waits for another worker when this one did not become empty for it."""
 
-_EAGER: Final[dict[str, bool]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+T = TypeVar("T")
 
 
 class Executor:
@@ -206,7 +206,7 @@ class Executor:
                 JobStarted(run.job_id, run.host.queue, run.task, run.tally.failures + 1, late_by)
             )
         self.active += 1
-        handle = _task(self._run(run, call), self._loop, run.task)
+        handle = start_task(self._run(run, call), self._loop, run.task)
         if not run.ended:
             run.handle = handle
 
@@ -347,7 +347,20 @@ class Executor:
         )
 
 
-def _task(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[None]:
-    # Not `loop.create_task`: a task factory of the application's is not asked about the worker's own tasks,
-    # and the given name spares making one.
-    return asyncio.Task(work, loop=loop, name=name, **_EAGER)
+# Not `loop.create_task`: a task factory of the application's is not asked about the worker's own tasks, and
+# the given name spares making one.
+if sys.version_info >= (3, 12):
+
+    def start_task(
+        work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, name: str
+    ) -> asyncio.Task[T]:
+        """A task that runs up to its first wait at once."""
+        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
+
+else:
+
+    def start_task(
+        work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, name: str
+    ) -> asyncio.Task[T]:
+        """A task; begins in the loop's next round."""
+        return asyncio.Task(work, loop=loop, name=name)

@@ -23,6 +23,11 @@ class Settler:
     def __len__(self) -> int:
         return len(self._runs)
 
+    @property
+    def solo(self) -> bool:
+        """The next settlements go one by one, and without a claim beside them."""
+        return self._solo > 0
+
     def add(self, run: Run) -> None:
         self._runs.append(run)
 

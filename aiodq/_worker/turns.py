@@ -1,0 +1,300 @@
+"""The loop of one shard: settlements and the next claim in one round trip, one turn in flight at a time.
+
+Nothing of the application's cancels this loop or a turn: it runs in tasks of the worker's own, and ends when
+the shard is closing and every job it held is settled. No error ends it either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from aiodq._core.errors import NewerProtocol, ScriptError, StoreUnavailable
+from aiodq._core.lease import Lease
+from aiodq._core.store import BATCH, ClaimRequest, TurnAnswer
+from aiodq._worker.events import ClockStepped, JobSettled, StoreBack, StoreLost
+from aiodq._worker.executor import Executor, start_task
+from aiodq._worker.reporter import Reporter
+from aiodq._worker.running import Run
+from aiodq._worker.shard import Shard
+
+log: Final = logging.getLogger("aiodq.worker")
+
+BACKOFF_FIRST_S: Final = 0.05
+BACKOFF_CAP_S: Final = 1.0
+NEWER_AGAIN_S: Final = 30.0
+"""How often a worker looks again at a queue that was upgraded beyond its version."""
+
+OVERDUE_S: Final = 2.5
+"""After this long without an answer the server counts as lost; the turn goes on repeating itself."""
+
+MAX_SLEEP_S: Final = 86_400.0
+"""Longer sleeps need no timer: some loops do not take any number, and a poke ends the sleep as well."""
+
+
+class Flight(Struct, eq=False):
+    """A turn on its way. `sent`: when, by the monotonic clock."""
+
+    runs: list[Run]
+    claim: ClaimRequest | None
+    sent: float
+    answer: asyncio.Task[TurnAnswer]
+
+
+class TurnLoop:
+    """Turns of one shard; `run` is its task.
+
+    Args:
+        landed: told after each answered turn.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        executor: Executor,
+        reporter: Reporter,
+        loop: asyncio.AbstractEventLoop,
+        landed: Callable[[], None],
+    ) -> None:
+        self.away_since: float | None = None
+        self._shard = shard
+        self._executor = executor
+        self._reporter = reporter
+        self._loop = loop
+        self._landed = landed
+        self._waiter: asyncio.Future[None] | None = None
+        self._not_before = 0.0
+        self._failures = 0
+        self._left = False
+        shard.poke = self.poke
+
+    def poke(self) -> None:
+        """Something may be there to do."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def run(self) -> None:
+        """Until the shard is closing and nothing is held."""
+        shard = self._shard
+        flight: Flight | None = None
+        while True:
+            flight = flight or self._depart()
+            if flight is None:
+                if shard.closing:
+                    await self._leave()
+                    if not shard.held:
+                        return
+                await self._pause()
+                continue
+            leases = await self._arrive(flight)
+            # On its way before these jobs begin: the server and the handlers work at the same time.
+            claimed_at, flight = flight.sent, self._depart() if leases else None
+            self._executor.start(shard, leases, claimed_at)
+            self._landed()
+
+    def _depart(self) -> Flight | None:
+        """Sends what there is to settle and to claim; None when there is nothing."""
+        shard, now = self._shard, time.monotonic()
+        if now < self._not_before:
+            return None
+        solo = shard.settler.solo
+        runs = shard.settler.take()
+        claim: ClaimRequest | None = None
+        if not shard.closing and not (solo and runs):
+            claim = self._request(now)
+        if not runs and claim is None:
+            return None
+        settlements = [run.settlement for run in runs if run.settlement is not None]
+        turn = shard.access.turn(settlements, claim, last=not shard.holds_besides(len(runs)))
+        return Flight(runs, claim, now, start_task(turn, self._loop, "aiodq-turn"))
+
+    def _request(self, now: float) -> ClaimRequest | None:
+        shard = self._shard
+        claimer, portion = shard.claimer, shard.portion
+        portion.waits = claimer.wants(now)
+        if not portion.waits:
+            return None
+        claim = claimer.request(
+            free=portion.grant(BATCH),
+            now=now,
+            unbroken_since=shard.access.unbroken_since,
+            random=random.random(),
+        )
+        if claim is not None:
+            portion.waits = False
+            portion.take(claim.want)
+        return claim
+
+    async def _arrive(self, flight: Flight) -> Sequence[Lease]:
+        """Waits for the answer and takes it in; gives the jobs to begin."""
+        overdue = self._loop.call_later(OVERDUE_S, self._overdue)
+        try:
+            answer = await flight.answer
+        except asyncio.CancelledError:
+            if not flight.answer.cancelled():
+                flight.answer.cancel()
+                raise
+            self._failed(flight, StoreUnavailable("the connection was closed"))
+            return ()
+        except Exception as error:  # noqa: BLE001  # no error ends this loop
+            self._failed(flight, error)
+            return ()
+        finally:
+            overdue.cancel()
+        return self._land(flight, answer)
+
+    def _land(self, flight: Flight, answer: TurnAnswer) -> Sequence[Lease]:
+        shard, now = self._shard, time.monotonic()
+        self._failures = 0
+        if self.away_since is not None:
+            self._back(now)
+        leases: Sequence[Lease] = ()
+        if flight.claim is not None and answer.claim is not None:
+            shard.claimer.answered(answer.claim, sent=flight.sent, now=now)
+            leases = answer.claim.leases
+            shard.portion.give_back(flight.claim.want - len(leases))
+            shard.portion.waits = shard.claimer.wants(now)
+            if answer.claim.stepped:
+                self._stepped()
+        if flight.runs:
+            leases = self._settled(flight.runs, answer.settled, leases)
+        return leases
+
+    def _settled(self, runs: list[Run], accepted: Sequence[bool], leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Forgets the runs whose settlement was accepted; gives the leases that are still to begin."""
+        held, refused = self._shard.held, list[Run]()
+        for run, ok in zip(runs, accepted, strict=True):
+            if ok:
+                held.pop(run.lease.job_id, None)
+            else:
+                refused.append(run)
+        if self._reporter.active:
+            for run, ok in zip(runs, accepted, strict=True):
+                if ok:
+                    self._tell_settled(run)
+        if not refused:
+            return leases
+        claimed = {lease.job_id: lease for lease in leases}
+        for run in refused:
+            again = claimed.get(run.job_id)
+            if again is not None:
+                # The lease had run out and came back to us in this very turn: settled once more, under the
+                # new one.
+                run.token = again.token
+                run.settlement = run.settlement and msgspec.structs.replace(run.settlement, token=again.token)
+                self._shard.portion.give_back(1)
+                self._shard.settler.add(run)
+                continue
+            held.pop(run.job_id, None)
+            if run.unsure:
+                log.info(
+                    "job %s was settled before the answer was lost, or lost to another claim", run.job_id
+                )
+            else:
+                self._shard.missed(run)
+        resettled = {run.job_id for run in refused}
+        return [lease for lease in leases if lease.job_id not in resettled]
+
+    def _failed(self, flight: Flight, error: Exception) -> None:
+        """The turn came to nothing, or nobody knows: everything goes into a later one."""
+        shard, now = self._shard, time.monotonic()
+        again_in = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 8)) * (
+            0.5 + random.random() / 2
+        )
+        self._failures += 1
+        if flight.claim is not None:
+            shard.portion.give_back(flight.claim.want)
+        runs = flight.runs
+        if isinstance(error, StoreUnavailable):
+            self._away(error)
+            for run in runs:
+                run.unsure = True
+        elif isinstance(error, NewerProtocol):
+            again_in = NEWER_AGAIN_S
+            self._away(error)
+        else:
+            if len(runs) == 1 and flight.claim is None:
+                log.error(
+                    "job %s cannot be settled, its lease is left to run out", runs[0].job_id, exc_info=error
+                )
+                shard.held.pop(runs[0].job_id, None)
+                runs = []
+            else:
+                level = logging.ERROR if isinstance(error, ScriptError) else logging.CRITICAL
+                log.log(level, "a turn of queue %s was refused", shard.queue, exc_info=error)
+        shard.settler.put_back(runs, one_by_one=not isinstance(error, StoreUnavailable))
+        if flight.claim is not None:
+            shard.claimer.failed(now=now, again_in=again_in)
+        self._not_before = now + again_in
+
+    async def _leave(self) -> None:
+        """Once, when closing: gives up the seat in the queue of those who wait."""
+        if self._left:
+            return
+        self._left = True
+        try:
+            await self._shard.access.leave(holds=bool(self._shard.held))
+        except Exception as error:  # noqa: BLE001  # others find out by themselves
+            log.info("could not leave queue %s in an orderly way: %s", self._shard.queue, error)
+
+    async def _pause(self) -> None:
+        """Until poked, or until the planned look or the end of the back-off."""
+        now, shard = time.monotonic(), self._shard
+        if now < self._not_before:
+            until = self._not_before
+        elif shard.closing:
+            until = None
+        else:
+            until = shard.claimer.look_at
+        self._waiter = self._loop.create_future()
+        timer = None
+        if until is not None and until - now < MAX_SLEEP_S:
+            timer = self._loop.call_later(max(0.0, until - now), self.poke)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _tell_settled(self, run: Run) -> None:
+        settlement = run.settlement
+        if settlement is not None:
+            ran_for = timedelta(seconds=max(0.0, run.finished - run.started))
+            self._reporter.tell(
+                JobSettled(run.job_id, self._shard.queue, run.task, settlement.outcome, ran_for, run.error)
+            )
+
+    def _stepped(self) -> None:
+        by = timedelta(microseconds=self._shard.claimer.stepped_by_us)
+        log.warning("the server's clock of queue %s is %s ahead of what was expected", self._shard.queue, by)
+        if self._reporter.active:
+            self._reporter.tell(ClockStepped(self._shard.queue, by))
+
+    def _overdue(self) -> None:
+        self._away(StoreUnavailable(f"no answer for {OVERDUE_S} s"))
+
+    def _away(self, error: Exception) -> None:
+        """Said once per outage, not once per try."""
+        if self.away_since is not None:
+            return
+        self.away_since = time.monotonic()
+        log.error("queue %s: no turn succeeds, trying on: %s", self._shard.queue, error)
+        if self._reporter.active:
+            self._reporter.tell(StoreLost(self._shard.queue, str(error)))
+
+    def _back(self, now: float) -> None:
+        away_for = timedelta(seconds=now - self.away_since) if self.away_since is not None else timedelta()
+        self.away_since = None
+        log.warning("queue %s: turns succeed again after %.1f s", self._shard.queue, away_for.total_seconds())
+        if self._reporter.active:
+            self._reporter.tell(StoreBack(self._shard.queue, away_for))
