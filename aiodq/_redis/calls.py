@@ -4,6 +4,7 @@ same call id."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import time
 from collections.abc import Sequence
@@ -136,7 +137,9 @@ class Caller:
         self._numbers = itertools.count(1)
 
     def next_call_id(self) -> str:
-        return f"{next(self._numbers) & 0xFFFFFFFF:08x}"
+        """Eight characters that grow with every call, compared as strings: scripts refuse what comes too
+        late."""
+        return base64.b32hexencode(next(self._numbers).to_bytes(5, "big")).decode()
 
     def call(self, name: str, args: Sequence[str | bytes | int], **stand_ins: bytes) -> Call:
         """Sends one script. `stand_ins` name keys that the header leaves open (`set` of peek)."""

@@ -37,6 +37,9 @@ _SCRIPTS: Final[dict[type[Settlement], str]] = {
 
 PAUSED, DEAF, STEPPED = 1, 2, 4
 
+NOT_GUILTY: Final = -2
+"""What `convict` answers of a worker that is heard, has given a sign of life, or whose grace is not over."""
+
 
 class RedisWorkerStore:
     """See `aiodq._core.store.WorkerStore`."""
@@ -196,6 +199,9 @@ class RedisWorkerStore:
         if start >= 0:
             self._pages[worker] = (start, pulled)
             return True
+        if start == NOT_GUILTY:
+            self._pages.pop(worker, None)
+            return False
         if pulled:
             self._pages[worker] = (0, 0)
             return True

@@ -15,7 +15,9 @@ want, lease_ms, max_bytes, expected_us = tonumber(want), tonumber(lease_ms), ton
 steady_in_ms, clamp_from = tonumber(steady_in_ms), tonumber(clamp_from)
 
 local record = redis.call('GET', turn)
-if record and string.sub(record, 1, 8) == call then
+local latest = record and string.sub(record, 1, 8) or call
+if latest > call then return redis.error_reply('STALE ' .. call .. ' after ' .. latest) end
+if record and latest == call then
   local ids, dues, bodies, fence_no = again(string.sub(record, 9))
   return {now_us, -1, 0, 0, 0, clamp_from, fence_no, ids, bodies, dues, extras_of(ids), 0}
 end
@@ -25,10 +27,11 @@ if expected_us < 0 or now_us < expected_us - CLOCK_STEP_US then clamp_from = 0 e
 if clamp_from >= 0 then clamp_from = clamp(clamp_from) end
 redis.call('ZREM', idle, worker)
 if exceptions[2] then
-  return {now_us, FIRST_SEAT_CAP_MS * 1000, 0, 0, 1, clamp_from, 0, {}, {}, {}, {}, 0}
+  if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
+  return {now_us, FIRST_SEAT_CAP_MS * 1000, 0, 0, stepped and 5 or 1, clamp_from, 0, {}, {}, {}, {}, 0}
 end
 
-local ids, dues, bodies, lapsed, fence_no, cut = {}, {}, {}, 0, 0, false
+local ids, dues, bodies, lapsed, fence_no = {}, {}, {}, 0, 0
 local ears = redis.pcall('PUBSUB', NUMSUB, wake .. worker)
 local heard = not ears.err and ears[2] > 0
 local due_at, lapse_at = heads()
@@ -54,7 +57,6 @@ if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
     ids[#ids + 1], dues[#dues + 1] = due[i], due[i + 1]
   end
   bodies = bodies_of(ids)
-  cut = #bodies < #ids
   for i = #ids, #bodies + 1, -1 do ids[i], dues[i] = nil, nil end
   lapsed = math.min(lapsed, #ids)
   fence_no = give(ids, dues, lapsed)
@@ -69,7 +71,7 @@ end
 if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
 
 local wait_us, seat, others, flags = -1, 0, 0, (heard and 0 or 2) + (stepped and 4 or 0)
-if cut or #ids == want then
+if #ids == want then
   local head = earlier(due_at, lapse_at)
   if head then watch(math.max(head, now_ms)) end
 else
@@ -80,7 +82,7 @@ else
   else
     look = math.min(look, now_ms + DEAF_POLL_MS)
   end
-  wait_us = look * 1000 - now_us
+  wait_us = math.max(0, look * 1000 - now_us)
   others = redis.call('ZCARD', workers) - (redis.call('ZSCORE', workers, worker) and 1 or 0)
 end
 return {now_us, wait_us, seat, others, flags, clamp_from, fence_no, ids, bodies, dues, extras_of(ids), lapsed}

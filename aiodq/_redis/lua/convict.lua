@@ -5,10 +5,10 @@
 -- ARGV: suspect wake grace_ms from
 --   suspect: the worker   wake: prefix of wake channels   grace_ms: how long silence is forgiven   from: where the page begins
 -- PARTS: drain version clock
--- RETURNS: where the next page begins, or -1: no more; and how many leases this page made expire
-local sign = redis.call('ZSCORE', workers, suspect)
+-- RETURNS: where the next page begins, -1: no more, or -2: not guilty; and how many leases this page made expire
+local sign = tonumber(redis.call('ZSCORE', workers, suspect) or 0)
 local heard = redis.pcall('PUBSUB', NUMSUB, wake .. suspect)
-if not sign or heard.err or heard[2] > 0 or now_ms + sign < tonumber(grace_ms) then return {-1, 0} end
+if sign >= 0 or heard.err or heard[2] > 0 or now_ms + sign < tonumber(grace_ms) then return {-2, 0} end
 local page = redis.call('ZREVRANGE', processing, from, from + 199)
 if #page == 0 then return {-1, 0} end
 local scores = {}
