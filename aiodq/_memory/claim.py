@@ -164,7 +164,8 @@ class Claiming(Parts):
         if due_ms is not None:
             look_ms = min(look_ms, due_ms)
         if deadline_ms is not None:
-            look_ms = min(look_ms, deadline_ms if deadline_ms > call.now_ms else call.now_ms + call.hold_ms)
+            allowed_ms = call.now_ms + max(1, call.hold_ms)
+            look_ms = min(look_ms, deadline_ms if deadline_ms > call.now_ms else allowed_ms)
         return look_ms
 
     def _free_seat(self, call: _Call, look_ms: int) -> tuple[int, int]:
