@@ -100,7 +100,7 @@ async def test_scripts_are_deployed_when_the_server_has_lost_them(
     client = redis.asyncio.Redis.from_url(redis_url)
     await store.enqueue([Entry("a", b"", Due(0))])
     await client.script_flush()
-    await client.execute_command("FUNCTION", "FLUSH")
+    await client.function_flush()
 
     placed = await asyncio.gather(
         store.enqueue([Entry("b", b"", Due(0))]), store.replace([Entry("a", b"x", Due(0))]), store.stats()
@@ -109,7 +109,7 @@ async def test_scripts_are_deployed_when_the_server_has_lost_them(
     assert placed[0][0].created
     assert placed[1][0].replaced
     assert await finish_all(store) == ["a", "b"]
-    await client.execute_command("FUNCTION", "FLUSH")
+    await client.function_flush()
     await client.aclose()
     await backend.aclose()
 
