@@ -51,7 +51,7 @@ class Executor:
         keep_margin_s: how long after its time limit a handler's lease is still renewed.
         freed: slots came free; told when the worker has more than one shard.
 
-    `active`: handlers that have begun and not ended.
+    `active`: handlers that have begun and not ended; `ends`: how many have ended so far.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Executor:
         freed: Callable[[], None],
     ) -> None:
         self.active = 0
+        self.ends = 0
         self.shards: list[Shard] = []
         self.timeouts = Timeouts(self.runs, loop)
         self._slots = slots
@@ -226,6 +227,7 @@ class Executor:
         shard = run.host
         assert isinstance(shard, Shard)  # noqa: S101  # narrows the type; runs are made by `start` only
         self.active -= 1
+        self.ends += 1
         run.ended = True
         if run.lost:
             shard.leaving.pop(run.job_id, None)

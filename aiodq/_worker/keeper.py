@@ -63,6 +63,7 @@ class Keeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
+        self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._live, name="aiodq-keeper", daemon=True)
 
     def start(self) -> None:
@@ -72,10 +73,12 @@ class Keeper:
 
     async def stop(self, within_s: float) -> None:
         """Ends the thread; gives up waiting after that time (it is a daemon thread)."""
-        self._call(lambda: self._stop and self._stop.set())
-        until = time.monotonic() + within_s
-        while self._thread.is_alive() and time.monotonic() < until:
-            await asyncio.sleep(0.005)
+        if self._stop is not None:
+            self._call(self._stop.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._ended.wait()
+            self._thread.join()
 
     def renew_now(self) -> None:
         """Renews everything that is held, at once. From any thread."""
@@ -115,6 +118,8 @@ class Keeper:
             raise
         finally:
             self._ready.set()
+            with contextlib.suppress(RuntimeError):  # the worker's loop is closed: nobody waits
+                self._main.call_soon_threadsafe(self._ended.set)
 
     async def _keep_all(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -192,7 +197,7 @@ class Keeper:
 
 
 def _backoff_s(failures: int) -> float:
-    return min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(failures, 8)) * (0.5 + random.random() / 2)
+    return min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** min(failures, 8)) * (0.5 + random.random() / 2)
 
 
 def _pages(pairs: list[tuple[Run, str]]) -> list[list[tuple[Run, str]]]:

@@ -71,10 +71,10 @@ class Pulse:
         frame = sys._current_frames().get(self._main_thread)
         where = "".join(traceback.format_stack(frame)[-FRAMES_SHOWN:]) if frame is not None else "(unknown)"
         log.warning(
-            "the event loop has been blocked for %.1f s; handlers running: %s; in the handler of: %s; it is at\n%s",
+            "the event loop has been blocked for %.1f s, in task %s; handlers running: %s; it is at\n%s",
             time.monotonic() - self._asked_at,
-            ", ".join(names) or "none",
             self._current(),
+            ", ".join(names) or "none",
             where.rstrip(),
         )
 

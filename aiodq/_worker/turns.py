@@ -41,11 +41,14 @@ MAX_SLEEP_S: Final = 86_400.0
 
 
 class Flight(Struct, eq=False):
-    """A turn on its way. `sent`: when, by the monotonic clock."""
+    """A turn on its way. `sent`: when, by the monotonic clock; `ends`: how many handlers had ended by
+    then.
+    """
 
     runs: list[Run]
     claim: ClaimRequest | None
     sent: float
+    ends: int
     answer: asyncio.Task[TurnAnswer]
 
 
@@ -53,7 +56,12 @@ class TurnLoop:
     """Turns of one shard; `run` is its task.
 
     Args:
-        landed: told after each answered turn.
+        landed: told after each turn, when the jobs it brought have begun.
+
+    Attributes:
+        away_since: when the server stopped answering; None: it answers.
+        empty_at: how many handlers of the worker had ended when a claim that gave nothing was sent; -1: the
+            last claim gave something, or none was answered yet.
     """
 
     def __init__(
@@ -65,7 +73,8 @@ class TurnLoop:
         landed: Callable[[], None],
     ) -> None:
         self.away_since: float | None = None
-        self._shard = shard
+        self.empty_at = -1
+        self.shard = shard
         self._executor = executor
         self._reporter = reporter
         self._loop = loop
@@ -84,7 +93,7 @@ class TurnLoop:
 
     async def run(self) -> None:
         """Until the shard is closing and nothing is held."""
-        shard = self._shard
+        shard = self.shard
         flight: Flight | None = None
         while True:
             flight = flight or self._depart()
@@ -96,14 +105,15 @@ class TurnLoop:
                 await self._pause()
                 continue
             leases = await self._arrive(flight)
+            arrived = flight
             # On its way before these jobs begin: the server and the handlers work at the same time.
-            claimed_at, flight = flight.sent, self._depart() if leases else None
-            self._executor.start(shard, leases, claimed_at)
+            flight = self._depart() if leases else None
+            self._executor.start(shard, leases, arrived.sent)
             self._landed()
 
     def _depart(self) -> Flight | None:
         """Sends what there is to settle and to claim; None when there is nothing."""
-        shard, now = self._shard, time.monotonic()
+        shard, now = self.shard, time.monotonic()
         if now < self._not_before:
             return None
         solo = shard.settler.solo
@@ -115,10 +125,10 @@ class TurnLoop:
             return None
         settlements = [run.settlement for run in runs if run.settlement is not None]
         turn = shard.access.turn(settlements, claim, last=not shard.holds_besides(len(runs)))
-        return Flight(runs, claim, now, start_task(turn, self._loop, "aiodq-turn"))
+        return Flight(runs, claim, now, self._executor.ends, start_task(turn, self._loop, "aiodq-turn"))
 
     def _request(self, now: float) -> ClaimRequest | None:
-        shard = self._shard
+        shard = self.shard
         claimer, portion = shard.claimer, shard.portion
         portion.waits = claimer.wants(now)
         if not portion.waits:
@@ -153,7 +163,7 @@ class TurnLoop:
         return self._land(flight, answer)
 
     def _land(self, flight: Flight, answer: TurnAnswer) -> Sequence[Lease]:
-        shard, now = self._shard, time.monotonic()
+        shard, now = self.shard, time.monotonic()
         self._failures = 0
         if self.away_since is not None:
             self._back(now)
@@ -161,6 +171,7 @@ class TurnLoop:
         if flight.claim is not None and answer.claim is not None:
             shard.claimer.answered(answer.claim, sent=flight.sent, now=now)
             leases = answer.claim.leases
+            self.empty_at = -1 if leases else flight.ends
             shard.portion.give_back(flight.claim.want - len(leases))
             shard.portion.waits = shard.claimer.wants(now)
             if answer.claim.stepped:
@@ -171,7 +182,7 @@ class TurnLoop:
 
     def _settled(self, runs: list[Run], accepted: Sequence[bool], leases: Sequence[Lease]) -> Sequence[Lease]:
         """Forgets the runs whose settlement was accepted; gives the leases that are still to begin."""
-        held, refused = self._shard.held, list[Run]()
+        held, refused = self.shard.held, list[Run]()
         for run, ok in zip(runs, accepted, strict=True):
             if ok:
                 held.pop(run.lease.job_id, None)
@@ -191,8 +202,8 @@ class TurnLoop:
                 # new one.
                 run.token = again.token
                 run.settlement = run.settlement and msgspec.structs.replace(run.settlement, token=again.token)
-                self._shard.portion.give_back(1)
-                self._shard.settler.add(run)
+                self.shard.portion.give_back(1)
+                self.shard.settler.add(run)
                 continue
             held.pop(run.job_id, None)
             if run.unsure:
@@ -200,14 +211,14 @@ class TurnLoop:
                     "job %s was settled before the answer was lost, or lost to another claim", run.job_id
                 )
             else:
-                self._shard.missed(run)
+                self.shard.missed(run)
         resettled = {run.job_id for run in refused}
         return [lease for lease in leases if lease.job_id not in resettled]
 
     def _failed(self, flight: Flight, error: Exception) -> None:
         """The turn came to nothing, or nobody knows: everything goes into a later one."""
-        shard, now = self._shard, time.monotonic()
-        again_in = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 8)) * (
+        shard, now = self.shard, time.monotonic()
+        again_in = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** min(self._failures, 8)) * (
             0.5 + random.random() / 2
         )
         self._failures += 1
@@ -242,13 +253,13 @@ class TurnLoop:
             return
         self._left = True
         try:
-            await self._shard.access.leave(holds=bool(self._shard.held))
+            await self.shard.access.leave(holds=bool(self.shard.held))
         except Exception as error:  # noqa: BLE001  # others find out by themselves
-            log.info("could not leave queue %s in an orderly way: %s", self._shard.queue, error)
+            log.info("could not leave queue %s in an orderly way: %s", self.shard.queue, error)
 
     async def _pause(self) -> None:
         """Until poked, or until the planned look or the end of the back-off."""
-        now, shard = time.monotonic(), self._shard
+        now, shard = time.monotonic(), self.shard
         if now < self._not_before:
             until = self._not_before
         elif shard.closing:
@@ -271,14 +282,14 @@ class TurnLoop:
         if settlement is not None:
             ran_for = timedelta(seconds=max(0.0, run.finished - run.started))
             self._reporter.tell(
-                JobSettled(run.job_id, self._shard.queue, run.task, settlement.outcome, ran_for, run.error)
+                JobSettled(run.job_id, self.shard.queue, run.task, settlement.outcome, ran_for, run.error)
             )
 
     def _stepped(self) -> None:
-        by = timedelta(microseconds=self._shard.claimer.stepped_by_us)
-        log.warning("the server's clock of queue %s is %s ahead of what was expected", self._shard.queue, by)
+        by = timedelta(microseconds=self.shard.claimer.stepped_by_us)
+        log.warning("the server's clock of queue %s is %s ahead of what was expected", self.shard.queue, by)
         if self._reporter.active:
-            self._reporter.tell(ClockStepped(self._shard.queue, by))
+            self._reporter.tell(ClockStepped(self.shard.queue, by))
 
     def _overdue(self) -> None:
         self._away(StoreUnavailable(f"no answer for {OVERDUE_S} s"))
@@ -288,13 +299,13 @@ class TurnLoop:
         if self.away_since is not None:
             return
         self.away_since = time.monotonic()
-        log.error("queue %s: no turn succeeds, trying on: %s", self._shard.queue, error)
+        log.error("queue %s: no turn succeeds, trying on: %s", self.shard.queue, error)
         if self._reporter.active:
-            self._reporter.tell(StoreLost(self._shard.queue, str(error)))
+            self._reporter.tell(StoreLost(self.shard.queue, str(error)))
 
     def _back(self, now: float) -> None:
         away_for = timedelta(seconds=now - self.away_since) if self.away_since is not None else timedelta()
         self.away_since = None
-        log.warning("queue %s: turns succeed again after %.1f s", self._shard.queue, away_for.total_seconds())
+        log.warning("queue %s: turns succeed again after %.1f s", self.shard.queue, away_for.total_seconds())
         if self._reporter.active:
-            self._reporter.tell(StoreBack(self._shard.queue, away_for))
+            self._reporter.tell(StoreBack(self.shard.queue, away_for))
