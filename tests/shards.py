@@ -434,6 +434,15 @@ class RedisShard(OpenShard):
         else:
             await self.client.zrem(self.keys.named(place), job_id)
 
+    async def send_raw(self, command: bytes) -> None:
+        """Sends a packed command over a connection of its own; returns when it was carried out or refused."""
+        port = cast("int", self.client.connection_pool.connection_kwargs["port"])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(command + b"PING\r\n")
+        await reader.readuntil(b"+PONG\r\n")
+        writer.close()
+        await writer.wait_closed()
+
     async def aclose(self) -> None:
         await super().aclose()
         await self.client.aclose()
