@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -94,9 +94,13 @@ class Worker:
         if not LEASE_MS_MIN <= self._lease_ms <= LEASE_MS_MAX:
             raise ConfigError(f"expected lease to be 0.1 s to one day, got {lease!r}")
         self._grace_ms = _length("grace", grace, zero=True)
-        self._lifespan = _function("lifespan", lifespan) if lifespan is not None else None
+        if lifespan is not None:
+            _function("lifespan", lifespan)
+        self._lifespan = lifespan
         self._modules = _names("modules", modules)
-        self._listeners = tuple(_function("listeners", listener) for listener in listeners)
+        self._listeners = tuple(listeners)
+        for listener in self._listeners:
+            _function("listeners", listener)
         self._name = name
         self._presence = presence
         self._busy = False
@@ -185,7 +189,9 @@ class Worker:
             await opened.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def _opened(self, *, burst: bool, exits: bool) -> AsyncIterator[tuple[Runtime, asyncio.Task[None]]]:
+    async def _opened(
+        self, *, burst: bool, exits: bool
+    ) -> AsyncGenerator[tuple[Runtime, asyncio.Task[None]], None]:
         """The worker at work, between lifespan and queues around it and the end of its runtime."""
         loop = _asyncio_loop()
         if self._busy:
@@ -194,7 +200,9 @@ class Worker:
         try:
             async with AsyncExitStack() as stack:
                 sources = await self._sources(stack)
-                state = await stack.enter_async_context(self._lifespan()) if self._lifespan else None
+                state: object = None
+                if self._lifespan is not None:
+                    state = await stack.enter_async_context(self._lifespan())
                 settings = Settings(
                     worker_id=_worker_id(),
                     name=self.name,
@@ -252,7 +260,11 @@ class Worker:
             return
         self._stop_asked = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: it is over
-            loop.call_soon_threadsafe(lambda: self._runtime and message(self._runtime))
+            loop.call_soon_threadsafe(self._deliver, message)
+
+    def _deliver(self, message: Callable[[Runtime], None]) -> None:
+        if self._runtime is not None:
+            message(self._runtime)
 
 
 class _Signals:
@@ -354,9 +366,8 @@ def _shares(queues: Sequence[ServedQueue | Share]) -> tuple[Share, ...]:
         raise ConfigError("expected Worker(queue, …): a worker needs a queue")
     shares = tuple(queue if isinstance(queue, Share) else Share(queue) for queue in queues)
     names = [share.queue.name for share in shares]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice and len({id(share.queue) for share in shares}) < len(shares):
-        raise ConfigError(f"queue {twice[0]!r} was given twice to one worker")
+    if len({id(share.queue) for share in shares}) < len(shares):
+        raise ConfigError(f"a queue was given twice to one worker: {', '.join(names)}")
     return shares
 
 
@@ -373,10 +384,9 @@ def _length(name: str, value: Duration, *, zero: bool = False) -> int:
         raise ConfigError(str(error)) from error
 
 
-def _function(name: str, value: Callable[..., object]) -> Callable[..., object]:
+def _function(name: str, value: object) -> None:
     if not callable(value):
         raise ConfigError(f"expected {name} to be callable, got {value!r}")
-    return value
 
 
 def _names(name: str, value: Sequence[str]) -> tuple[str, ...]:
