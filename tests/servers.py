@@ -136,19 +136,7 @@ class ServerProcess:
         if self.running:
             return self
         self.directory.mkdir(parents=True, exist_ok=True)
-        settings = [
-            "--port",
-            str(self.port),
-            "--bind",
-            "127.0.0.1",
-            "--dir",
-            str(self.directory),
-            "--save",
-            "",
-        ]
-        settings += ["--appendonly", "yes", "--appendfsync", "no", "--logfile", "server.log"]
-        settings += ["--daemonize", "no", "--enable-debug-command", "yes", *self.args]
-        command = _tethered([str(self._binary), *settings])
+        command = _tethered([str(self._binary), *self._settings()])
         self._process = _starter.submit(subprocess.Popen[bytes], command, stdin=subprocess.DEVNULL).result()
         wait_until(self._answers, _START_TIMEOUT_S, f"{self.kind} answers on port {self.port}")
         return self
@@ -172,6 +160,12 @@ class ServerProcess:
         """Remove all keys."""
         with self.client() as client:
             client.flushall()
+
+    def _settings(self) -> list[str]:
+        """Its command line."""
+        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        kept = ["--save", "", "--appendonly", "yes", "--appendfsync", "no"]
+        return [*where, *kept, "--logfile", "server.log", "--enable-debug-command", "yes", *self.args]
 
     def _answers(self) -> bool:
         assert self.running, f"{self.kind} ended at once; its log:\n{self._log_tail()}"

@@ -12,10 +12,12 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.connection import Connection as TcpConnection
+from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiodq._core.errors import ConfigError
 from aiodq._core.lease import WORKER_ID_LENGTH
 from aiodq._core.store import Notice
+from aiodq._redis import sentinel
 from aiodq._redis.calls import ONCE, PRODUCER, WORKER, Caller
 from aiodq._redis.ears import Ears
 from aiodq._redis.keys import ShardKeys
@@ -80,6 +82,8 @@ def connection_maker(
 
 
 def _of_url(url: str) -> tuple[type[AbstractConnection], dict[str, Any]]:
+    if url.partition("://")[0] in sentinel.SCHEMES:
+        return sentinel.of_url(url)
     try:
         settings = cast(dict[str, Any], dict(parse_url(url)))
     except ValueError as error:
@@ -93,14 +97,17 @@ def _of_client(client: object) -> tuple[type[AbstractConnection], dict[str, Any]
     if not isinstance(client, Redis):
         raise ConfigError(f"redis= takes a redis.asyncio.Redis client, got {type(client).__name__}")
     pool = client.connection_pool
+    kind: type[AbstractConnection] = pool.connection_class
     settings = dict(cast(Mapping[str, Any], pool.connection_kwargs))
+    if isinstance(pool, SentinelConnectionPool):
+        kind, settings = sentinel.of_pool(pool)
     if settings.get("decode_responses"):
         raise ConfigError(
             "the client decodes responses, and payloads are bytes: make it with decode_responses=False"
         )
     for pooled in [name for name in settings if "maint_notifications" in name]:
         settings.pop(pooled)
-    return pool.connection_class, settings
+    return kind, settings
 
 
 def _without_password(url: str) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from aiodq._core.errors import ConfigError, ScriptError, StoreUnavailable
+from aiodq._core.errors import ConfigError, QueueFull, ScriptError, StoreUnavailable
 from aiodq._redis.faults import Lost, Refused, UnknownScript, refusal
 from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import Backoff, Link, Reply, pack
@@ -70,8 +70,8 @@ class Call:
         waits = Backoff()
         deployed = False
         while True:
-            error = reply if isinstance(reply, Lost) else refusal(reply, call=self._script.header.name)
-            if isinstance(error, UnknownScript) and not deployed:
+            error = self._judge(reply, deployed=deployed)
+            if isinstance(error, UnknownScript):
                 deployed = True
                 again = await self._deploy_and_send()
             elif isinstance(error, Lost | Refused):
@@ -96,20 +96,31 @@ class Call:
             load = pack(b"FUNCTION", b"LOAD", library_source())
         else:
             load = pack(b"SCRIPT", b"LOAD", self._script.source)
-        loaded, reply = self._link.send(load), self._link.send(self._command)
-        refused = await loaded
-        if (
-            isinstance(refused, Exception)
-            and not isinstance(refused, Lost)
-            and "already exists" not in str(refused)
+        loading, calling = self._link.send(load), self._link.send(self._command)
+        loaded, reply = await loading, await calling
+        if not (isinstance(loaded, Exception) and isinstance(reply, Exception)) or isinstance(loaded, Lost):
+            return reply
+        text = str(loaded)
+        if "already exists" in text:
+            return reply
+        if "unknown command" in text.lower():
+            raise ConfigError('scripting="functions" needs Redis 7.0 or newer, or Valkey') from loaded
+        name = self._script.header.name
+        if isinstance(refusal(loaded, call=name), ScriptError):
+            raise ScriptError(f"the server did not take the script {name}: {text}") from loaded
+        return loaded
+
+    def _judge(self, reply: Exception, *, deployed: bool) -> Exception:
+        """What a failed call means. Two refusals pass by themselves: a script forgotten again since it was
+        deployed, and memory without room for the library of a script that itself needs none."""
+        if isinstance(reply, Lost):
+            return reply
+        error = refusal(reply, call=self._script.header.name)
+        if (isinstance(error, UnknownScript) and deployed) or (
+            isinstance(error, QueueFull) and self._script.drains
         ):
-            await reply
-            if "unknown command" in str(refused).lower():
-                raise ConfigError('scripting="functions" needs Redis 7.0 or newer, or Valkey') from refused
-            raise ScriptError(
-                f"the server did not take the script {self._script.header.name}: {refused}"
-            ) from refused
-        return await reply
+            return Refused(str(reply), elsewhere=False)
+        return error
 
     def _gave_up(self, error: Exception, *, sent: bool) -> StoreUnavailable:
         name = self._script.header.name

@@ -1,0 +1,100 @@
+"""A Sentinel set for tests: one master, two replicas, three Sentinels, all from the bundled server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self, cast
+
+import redis.asyncio
+import redis.asyncio.sentinel
+
+from tests.servers import ServerProcess, wait_until
+
+SERVICE = "mymaster"
+DOWN_AFTER_MS = 500
+
+
+class SentinelSet:
+    """Six processes on free loopback ports. `url` is for `Queue(url=...)`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.nodes = [ServerProcess("valkey", directory / f"node{n}", *_REPLICATION) for n in range(3)]
+        self.sentinels = [_Sentinel("valkey", directory / f"sentinel{n}") for n in range(3)]
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+
+    def start(self) -> Self:
+        """Returns when both replicas are in step and all Sentinels know each other."""
+        first = self.nodes[0].start()
+        for node in self.nodes[1:]:
+            node.args = (*_REPLICATION, "--replicaof", f"127.0.0.1 {first.port}")
+            node.start()
+        for sentinel in self.sentinels:
+            sentinel.watch(first.port)
+            sentinel.start()
+        wait_until(lambda: self.in_step() == 2, 20, "two replicas in step")
+        wait_until(lambda: all(s.knows_all() for s in self.sentinels), 20, "Sentinels know each other")
+        return self
+
+    def stop(self) -> None:
+        for process in (*self.sentinels, *self.nodes):
+            process.kill()
+
+    def master(self) -> ServerProcess:
+        """The node that the Sentinels name now."""
+        with self.sentinels[0].client() as client:
+            question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+            _, port = cast(tuple[object, int], client.execute_command(*question))
+        return next(node for node in self.nodes if node.port == int(port))
+
+    def in_step(self) -> int:
+        """How many replicas have all that the master has."""
+        with self.master().client() as client:
+            info = client.info("replication")
+        offset = info["master_repl_offset"]
+        slaves = [value for name, value in info.items() if name.startswith("slave") and name[5:].isdigit()]
+        return sum(1 for slave in slaves if slave["state"] == "online" and slave["offset"] >= offset)
+
+    def fail_over(self) -> None:
+        """Kills the master; returns when the Sentinels name another one. The killed node comes back as a
+        replica."""
+        old = self.master()
+        old.kill()
+        wait_until(lambda: self.master() is not old, 20, "a new master")
+        old.start()
+
+
+_REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "10")
+
+
+class _Sentinel(ServerProcess):
+    """One Sentinel: the same binary with a file of its own, which it rewrites."""
+
+    def watch(self, port: int) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "sentinel.conf"
+        file.write_text(
+            f"sentinel monitor {SERVICE} 127.0.0.1 {port} 2\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
+            f"sentinel failover-timeout {SERVICE} 2000\n"
+        )
+
+    def _settings(self) -> list[str]:
+        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        return [str(self.directory / "sentinel.conf"), "--sentinel", *where, "--logfile", "server.log"]
+
+    def knows_all(self) -> bool:
+        """Whether it has found the replicas and the other Sentinels."""
+        with self.client() as client:
+            (master,) = cast(list[dict[bytes, bytes]], client.execute_command("SENTINEL", "MASTERS"))
+        return master[b"num-slaves"] == b"2" and master[b"num-other-sentinels"] == b"2"
+
+
+def sentinel_client(sentinels: SentinelSet) -> redis.asyncio.Redis:
+    """A user's own client, made as redis-py's documentation shows."""
+    addresses = [("127.0.0.1", sentinel.port) for sentinel in sentinels.sentinels]
+    sentinel = redis.asyncio.sentinel.Sentinel(addresses)  # type: ignore[no-untyped-call]
+    return sentinel.master_for(SERVICE)  # type: ignore[no-any-return]
