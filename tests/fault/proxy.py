@@ -261,6 +261,7 @@ class Proxy:
         return self._open_ways[way]
 
 
+_Waiting: TypeAlias = asyncio.Queue[tuple[float, bytes]]  # when it may go on, and what
 _Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -286,12 +287,12 @@ class Pair:
         self.ended = asyncio.Event()
 
     async def run(self) -> None:
-        up: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        down: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        up: _Waiting = asyncio.Queue()
+        down: _Waiting = asyncio.Queue()
         self._tasks = [
             asyncio.create_task(work)
             for work in (
-                self._read_client(up),
+                self._read_client(up, down),
                 self._read_server(down),
                 self._write("up", up, self._server_writer),
                 self._write("down", down, self._writer),
@@ -321,10 +322,10 @@ class Pair:
             with contextlib.suppress(Exception):
                 writer.close()
 
-    def _put(self, queue: asyncio.Queue[tuple[float, bytes]], data: bytes) -> None:
+    def _put(self, queue: _Waiting, data: bytes) -> None:
         queue.put_nowait((asyncio.get_running_loop().time() + self._proxy.delay_s, data))
 
-    async def _read_client(self, up: asyncio.Queue[tuple[float, bytes]]) -> None:
+    async def _read_client(self, up: _Waiting, down: _Waiting) -> None:
         splitter = Splitter()
         while data := await _read(self._reader):
             for frame in splitter.feed(data):
@@ -335,7 +336,7 @@ class Pair:
                     await action()
                 if (reply := self._proxy.own_answer(name)) is not None:
                     await self._all_answered.wait()
-                    self._writer.write(reply)
+                    self._put(down, reply)
                     continue
                 if is_subscription(name):
                     self._subscriber = True
@@ -348,7 +349,7 @@ class Pair:
         if self.outlives_client:
             await self._all_answered.wait()
 
-    async def _read_server(self, down: asyncio.Queue[tuple[float, bytes]]) -> None:
+    async def _read_server(self, down: _Waiting) -> None:
         splitter = Splitter()
         while data := await _read(self._server_reader):
             for frame in splitter.feed(data):
@@ -384,9 +385,7 @@ class Pair:
             self._silent = True
         return False
 
-    async def _write(
-        self, way: Way, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter
-    ) -> None:
+    async def _write(self, way: Way, queue: _Waiting, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         while True:
             ready_at, data = await queue.get()
