@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from aiodq._core.due import MAX_DELAY_MS
 from aiodq._core.durations import Duration, delay_ms, length_ms
 from aiodq._core.errors import ConfigError
 
@@ -102,7 +101,7 @@ Backoff: TypeAlias = Exponential | Fixed | Callable[[Failure], Duration]
 
 
 def backoff_ms(backoff: Backoff, failure: Failure, random: float) -> int:
-    """How long the job waits, ms; between 0 and `MAX_DELAY_MS`.
+    """How long the job waits, ms; zero or more.
 
     Raises whatever a function of the user's raises, and TypeError or ValueError for what is no duration.
     """
@@ -110,7 +109,7 @@ def backoff_ms(backoff: Backoff, failure: Failure, random: float) -> int:
         return backoff.wait_ms(failure.failures, random)
     if isinstance(backoff, Fixed):
         return backoff.wait_ms()
-    return min(MAX_DELAY_MS, max(0, delay_ms(backoff(failure))))
+    return delay_ms(backoff(failure), "backoff")
 
 
 def _check_growth(factor: object, jitter: object) -> None:
