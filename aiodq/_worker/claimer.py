@@ -161,7 +161,7 @@ class Claimer:
         self._server_us, self._server_at = answer.now_us, middle
         if answer.stepped:
             self._stepped_at = now
-            if self._held_back_since is None or now - self._held_back_since >= HOLD_BACK_S:
+            if self._held_back_since is None:
                 self._held_back_since = now
         elif self._held_back_since is not None and now - self._held_back_since >= HOLD_BACK_S:
             self._held_back_since = None
