@@ -1,6 +1,7 @@
 """The border between what users write for times (seconds, `timedelta`, aware `datetime`) and milliseconds.
 
-Everything behind this border is an integer in milliseconds. Rounding is always up, so that nothing is early.
+Everything behind this border is an integer in milliseconds. Rounding is always up, so that nothing is
+early.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Duration: TypeAlias = float | timedelta
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _MAX_S: Final = MAX_DELAY_MS // 1000
+_SECONDS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
 def delay_ms(value: Duration, what: str = "after") -> int:
@@ -32,6 +34,21 @@ def delay_ms(value: Duration, what: str = "after") -> int:
         if value <= _MAX_S:
             return value * 1000
     return max(0, _whole_ms(value, what))
+
+
+def summed_delay_ms(delay: Duration, *, days: float, hours: float, minutes: float, seconds: float) -> int:
+    """A delay in whole ms that is given in parts, as `after(hours=1, minutes=30)` has them.
+
+    Raises:
+        TypeError, ValueError: as `delay_ms`; the message names the part.
+    """
+    parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+    total = _whole_ms(delay, "after")
+    for name, value in parts.items():
+        total += _whole_ms(value, name, _SECONDS[name])
+    if total > MAX_DELAY_MS:
+        raise ValueError(f"after: {parts} and {delay!r} are above a thousand years")
+    return max(0, total)
 
 
 def length_ms(value: Duration, what: str, *, zero: bool = False) -> int:
@@ -53,7 +70,8 @@ def instant_ms(when: datetime, what: str = "at") -> int:
 
     Raises:
         TypeError: not a datetime.
-        ValueError: a naive datetime (the instant it means depends on the machine), or one after 9999 in UTC.
+        ValueError: a naive datetime (the instant it means depends on the machine), or one after 9999 in
+            UTC.
     """
     ms = -((_EPOCH - _aware(when, what)) // _MS)
     if ms <= MAX_DUE_MS:
@@ -84,16 +102,17 @@ def _aware(when: object, what: str) -> datetime:
     return when
 
 
-def _whole_ms(value: object, what: str) -> int:
-    if isinstance(value, timedelta):
+def _whole_ms(value: object, what: str, seconds: int = 1) -> int:
+    """That many `seconds`, in ms and rounded up; may be negative."""
+    if isinstance(value, timedelta) and what not in _SECONDS:
         ms, rest = divmod(value, _MS)
         ms += bool(rest)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{what}={value!r}: expected seconds (a number) or a timedelta, got {_kind(value)}")
     elif isinstance(value, int):
-        ms = value * 1000
+        ms = value * seconds * 1000
     elif math.isfinite(value):
-        ms = _float_ms(value)
+        ms = _float_ms(value * seconds)
     else:
         raise ValueError(f"{what}={value!r}: expected a finite number of seconds")
     if ms > MAX_DELAY_MS:

@@ -20,6 +20,7 @@ LOOSE: Final[object] = Any
 """The type of a parameter without annotation: anything that msgpack gives back as the type it was."""
 
 _BY_POSITION: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_MANY: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -71,6 +72,7 @@ class Parameters:
         needed = [p for p in taken if p.default is Parameter.empty and p.kind in _BY_POSITION]
         self._least = len(needed)
         self._most = 1 << 32 if self.rest else len(self.positions)
+        self._required = frozenset(p.name for p in taken if p.default is p.empty and p.kind not in _MANY)
         self._names_needed = any(
             p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty for p in taken
         )
@@ -115,6 +117,25 @@ class Parameters:
                     f"{self.task}(): {', '.join(map(repr, missing))} is injected when a worker runs it; "
                     f"in a plain call pass it: {missing[0]}=…"
                 )
+
+    def check_takes_what(self, stub: Parameters) -> None:
+        """Checks that this function takes every job that `stub` lets through; types are for type checkers.
+
+        Raises:
+            ConfigError: it does not; the message shows both signatures.
+        """
+        positions = len(stub.positions)
+        fits = (
+            (self.positions[:positions] == stub.positions or self.rest is not None)
+            and (self.others is not None or stub.names <= self.names)
+            and self._required <= stub._required
+            and (stub.rest is None or self.rest is not None)
+            and (stub.others is None or self.others is not None)
+        )
+        if not fits:
+            raise ConfigError(
+                f"{self.task}(): the handler takes {self._public}, but its stub declares {stub._public}"
+            )
 
     def name_at(self, position: int) -> str:
         """The name of the parameter that an argument at this position goes to."""

@@ -1,0 +1,1 @@
+"""What users hold: queues, tasks, jobs, workers. Wires the rooms, decides nothing."""

@@ -1,0 +1,56 @@
+"""Checked jobs on their way into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import groupby
+
+from aiodq._core.due import NOW, Due
+from aiodq._core.durations import Duration, delay_ms, instant_ms
+from aiodq._core.errors import ConfigError
+from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry
+from aiodq._core.store import Placed, Store
+
+
+def check_job(job: object, queue: str) -> None:
+    """Raises TypeError for what is no NewJob, ConfigError for a job of another queue."""
+    if not isinstance(job, NewJob):
+        raise TypeError(f"expected a job made by task.job(…), got {job!r}")
+    if job.queue != queue:
+        raise ConfigError(f"{job!r} cannot be sent through queue {queue!r}: send it through its own")
+
+
+async def place(store: Store, jobs: Iterable[NewJob[object]]) -> list[Placed]:
+    """Writes checked jobs, in their order; those that replace others apart from those that do not."""
+    placed: list[Placed] = []
+    for replaces, some in groupby(jobs, key=_replaces):
+        entries = [to_entry(job) for job in some]
+        placed += await (store.replace(entries) if replaces else store.enqueue(entries))
+    return placed
+
+
+def _replaces(job: NewJob[object]) -> bool:
+    return on_duplicate_of(job) == "replace"
+
+
+def due_of(after: Duration | None, at: datetime | None, *, needed: bool) -> Due:
+    """The due time given by one of two parameters; now, if it need not be given. Raises TypeError,
+    ValueError."""
+    if after is not None and at is not None:
+        raise TypeError(f"after={after!r} and at={at!r}: expected one of them")
+    if at is not None:
+        return Due(instant_ms(at), relative=False)
+    if after is not None:
+        return Due(delay_ms(after))
+    if needed:
+        raise TypeError("expected after= (seconds or timedelta) or at= (an aware datetime)")
+    return NOW
+
+
+def check_args(args: object, kwargs: object) -> None:
+    """Raises TypeError for what cannot be the arguments of `send`."""
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"args={args!r}: expected a tuple or list; one argument is written args=(value,)")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"kwargs={kwargs!r}: expected a mapping of names to values")

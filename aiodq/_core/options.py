@@ -1,0 +1,178 @@
+"""Options of tasks and calls: which there are, what they may be, and which of several goes first.
+
+An option is looked up at the call (`task.options(…)`, `send`), then at the handler, its stub, the queue's
+`defaults=` and the library. `headers` are looked up where the job is made and travel with it. Of the
+others only those of the call travel; what is said at the handler counts where the job runs, so that a
+deployment changes it for waiting jobs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, TypeAlias, TypedDict, cast, get_args
+
+from msgspec import UNSET, Struct
+
+from aiodq._core.backoff import Backoff
+from aiodq._core.durations import Duration, length_ms
+from aiodq._core.envelope import Carried
+from aiodq._core.errors import ConfigError
+from aiodq._core.names import check_headers, check_job_id
+from aiodq._core.policy import OnError, Policy
+
+OnDuplicate: TypeAlias = Literal["keep", "replace", "raise"]
+
+
+class JobOptions(TypedDict, total=False):
+    """For tasks, queues' `defaults=` and calls.
+
+    `max_attempts`: runs that may fail, the first included (10). `timeout`: the longest run, None: no
+    limit (1 h). `expires`: how long after its due time a job may still start, None: for ever. `headers`:
+    strings for the handler.
+    """
+
+    max_attempts: int
+    timeout: Duration | None
+    expires: Duration | None
+    headers: Mapping[str, str]
+
+
+class CallOptions(JobOptions, total=False):
+    """For one call. `job_id`: an id of the application's own. `on_duplicate`: what happens to a job that
+    has it already: it stays ("keep"), it gets these arguments ("replace"), or it stays and `DuplicateJob`
+    is raised.
+    """
+
+    job_id: str
+    on_duplicate: OnDuplicate
+
+
+class TaskOptions(JobOptions, total=False):
+    """For a task or a queue's `defaults=`; see `Policy` for what each one means. These never travel with
+    a job."""
+
+    backoff: Backoff
+    retry_on: tuple[type[Exception], ...]
+    bury_on: tuple[type[Exception], ...]
+    on_error: OnError | None
+    on_expired: Literal["drop", "bury"]
+    max_crashes: int
+
+
+class CallSpec(Struct, frozen=True):
+    """The checked options of one call; None where nothing was said."""
+
+    job_id: str | None = None
+    on_duplicate: OnDuplicate = "keep"
+    headers: dict[str, str] | None = None
+    carried: Carried | None = None
+
+
+NO_OPTIONS: Final = CallSpec()
+
+LATER: Final = frozenset({
+    "spread", "unique", "concurrency_key", "durability", "durability_timeout", "max_running", "rate", "then",
+    "shard_key", "keep_result", "dedupe", "middlewares", "codec", "large", "backlog", "shards", "fifo",
+})  # fmt: skip
+"""Options that are agreed but not built yet, so that a call with one says so instead of doing something
+else."""
+
+
+def read_call_options(options: Mapping[str, object]) -> CallSpec:
+    """Checks the options of a call.
+
+    Raises:
+        TypeError: an unknown option, or a value of a wrong type.
+        ValueError: a value outside its range.
+    """
+    check_known("call option", options, CallOptions.__optional_keys__)
+    given = cast("CallOptions", options)
+    duplicate = given.get("on_duplicate", "keep")
+    if duplicate not in get_args(OnDuplicate):
+        raise ValueError(f'on_duplicate={duplicate!r}: expected "keep", "replace" or "raise"')
+    return CallSpec(
+        check_job_id(given["job_id"]) if "job_id" in given else None,
+        duplicate,
+        check_headers(given["headers"]) if "headers" in given else None,
+        _carried(given),
+    )
+
+
+def read_task_options(what: str, options: Mapping[str, object]) -> TaskOptions:
+    """Checks the options of a task, or the defaults of a queue; `what` names it.
+
+    Raises:
+        TypeError: an unknown option.
+        ConfigError: a value that it cannot have.
+    """
+    check_known("task option", options, TaskOptions.__optional_keys__)
+    given = cast("TaskOptions", dict(options))
+    try:
+        if "headers" in given:
+            given["headers"] = check_headers(given["headers"])
+        make_policy(given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{what}: {error}") from error
+    return given
+
+
+def make_policy(*options: TaskOptions) -> Policy:
+    """The rules of a task from options that were given in several places, the first place going first."""
+    merged = cast("TaskOptions", {name: value for some in reversed(options) for name, value in some.items()})
+    fields: dict[str, object] = {name: value for name, value in merged.items() if name in _AS_THEY_ARE}
+    fields |= _lengths(merged)
+    return Policy(**fields)  # type: ignore[arg-type]  # checked by itself
+
+
+def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises TypeError for a name that is not known, with the nearest one that is."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            if name in LATER:
+                raise TypeError(f"{what} {name!r} is not in this version of aiodq")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(sorted(known))}"
+            raise TypeError(f"unknown {what} {name!r}: {hint}")
+
+
+_AS_THEY_ARE: Final = frozenset(Policy.__struct_fields__) & frozenset(TaskOptions.__optional_keys__)
+
+
+def _lengths(options: JobOptions) -> dict[str, int | None]:
+    """The times among the options in ms, under the names of `Policy` and `Carried`."""
+    lengths: dict[str, int | None] = {}
+    if "timeout" in options:
+        lengths["timeout_ms"] = _length(options["timeout"], "timeout")
+    if "expires" in options:
+        lengths["expires_ms"] = _length(options["expires"], "expires")
+    return lengths
+
+
+def _length(value: Duration | None, what: str) -> int | None:
+    return None if value is None else length_ms(value, what)
+
+
+def _carried(options: CallOptions) -> Carried | None:
+    """What travels with the job; None when there is nothing."""
+    lengths = _lengths(options)
+    attempts = options.get("max_attempts", UNSET)
+    given = "job_id" in options
+    if attempts is UNSET and not lengths and not given:
+        return None
+    if attempts is not UNSET:
+        _check_attempts(attempts)
+    return Carried(
+        max_attempts=attempts,
+        timeout_ms=lengths.get("timeout_ms", UNSET),
+        expires_ms=lengths.get("expires_ms", UNSET),
+        given=given,
+    )
+
+
+def _check_attempts(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"max_attempts={value!r}: expected a whole number, got {type(value).__name__}")
+    if not 1 <= value < 1 << 31:
+        raise ValueError(f"max_attempts={value!r}: expected at least 1 (it counts the first run)")
