@@ -198,6 +198,11 @@ class Proxy:
         async with self._seen:
             await self._seen.wait_for(lambda: self.stats.commands[name] >= times)
 
+    async def answered(self, name: str, times: int = 1) -> None:
+        """Waits until the server has answered that many commands of this name, since the beginning."""
+        async with self._seen:
+            await self._seen.wait_for(lambda: self.stats.replies[name] >= times)
+
     # ---- for the pairs
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -221,11 +226,14 @@ class Proxy:
             self._pairs.discard(pair)
 
     async def note_command(self, name: str) -> Callable[[], Awaitable[object]] | None:
-        self.stats.commands[name] += 1
-        async with self._seen:
-            self._seen.notify_all()
+        await self.count(self.stats.commands, name)
         waiting = self._actions.get(name)
         return waiting.popleft() if waiting else None
+
+    async def count(self, what: Counter[str], name: str) -> None:
+        what[name] += 1
+        async with self._seen:
+            self._seen.notify_all()
 
     def own_answer(self, name: str) -> bytes | None:
         replies = self._instead.get(name)
@@ -353,16 +361,14 @@ class Pair:
         splitter = Splitter()
         while data := await _read(self._server_reader):
             for frame in splitter.feed(data):
-                if not self._answered(frame):
-                    continue
-                if not self._silent:
+                if await self._answered(frame) and not self._silent:
                     self._put(down, frame)
         if self._headless:
             await asyncio.Event().wait()
         # What the server said before it closed still arrives.
         await down.join()
 
-    def _answered(self, frame: bytes) -> bool:
+    async def _answered(self, frame: bytes) -> bool:
         """Notes what the server said. False: it must not go on to the client."""
         stats = self._proxy.stats
         if self._subscriber:
@@ -375,7 +381,7 @@ class Pair:
         name = self._unanswered.popleft() if self._unanswered else "?"
         if not self._unanswered:
             self._all_answered.set()
-        stats.replies[name] += 1
+        await self._proxy.count(stats.replies, name)
         loss = None if frame[:1] == b"-" else self._proxy.loss_of(name)  # a refusal took no effect
         if loss is None:
             return True

@@ -27,6 +27,7 @@ if expected_us < 0 or now_us < expected_us - CLOCK_STEP_US then clamp_from = 0 e
 if clamp_from >= 0 then clamp_from = clamp(clamp_from) end
 redis.call('ZREM', idle, worker)
 if exceptions[2] then
+  redis.call('SET', turn, call, 'EX', 120)
   if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
   return {now_us, FIRST_SEAT_CAP_MS * 1000, 0, 0, stepped and 5 or 1, clamp_from, 0, {}, {}, {}, {}, 0}
 end
@@ -67,6 +68,9 @@ if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
   end
   redis.call('SET', turn, call .. table.concat(ids, '\n'), 'EX', 120)
   due_at, lapse_at = heads()
+else
+  -- A late copy of this call must not take jobs either: the worker would never know of them.
+  redis.call('SET', turn, call, 'EX', 120)
 end
 if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
 

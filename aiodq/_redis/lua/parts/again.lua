@@ -3,6 +3,7 @@ local function again(given)
   local ids, dues, scores, fence_no = {}, {}, {}, 0
   local wanted = {}
   for id in string.gmatch(given, '[^\n]+') do wanted[#wanted + 1] = id end
+  if #wanted == 0 then return ids, dues, {}, fence_no end
   for i, token in ipairs(redis.call('HMGET', lease, unpack(wanted))) do
     if token and string.sub(token, 43) == worker .. ':' .. call then
       ids[#ids + 1] = wanted[i]
