@@ -77,17 +77,27 @@ def refusal(error: Exception, *, call: str) -> Exception:
     return _caused(ScriptError(f"the server refused {call}: {text}"), error)
 
 
+_KNOWN: Final[dict[type[Exception], str]] = {
+    foreign.NoScriptError: "NOSCRIPT",
+    foreign.ReadOnlyError: "READONLY",
+    foreign.OutOfMemoryError: "OOM",
+    foreign.BusyLoadingError: "LOADING",
+    foreign.TryAgainError: "TRYAGAIN",
+    foreign.MasterDownError: "MASTERDOWN",  # a ClusterDownError too
+    foreign.ClusterDownError: "CLUSTERDOWN",
+    foreign.MovedError: "MOVED",  # an AskError too
+    foreign.AskError: "ASK",
+}
 _INSIDE_SCRIPT: Final = re.compile(r"user_script:\s?\d+: -?([A-Z]+) ")
 
 
 def _code(error: Exception, text: str) -> str:
     """The first word of an error reply. redis-py cuts it off the texts that it knows; before Redis 7 it
     stands within the text when a command inside a script was refused."""
-    status: object = getattr(error, "status_code", None)
     inside = _INSIDE_SCRIPT.search(text)
     if inside:
         return inside[1]
-    return status if isinstance(status, str) else text.split(" ", 1)[0]
+    return next((code for kind, code in _KNOWN.items() if isinstance(error, kind)), text.split(" ", 1)[0])
 
 
 def _caused(translated: AiodqError | Exception, cause: Exception) -> Exception:

@@ -108,7 +108,7 @@ async def test_scripts_are_deployed_when_the_server_has_lost_them(
 
     assert placed[0][0].created
     assert placed[1][0].replaced
-    assert await finish_all(store) == ["a", "b"]
+    assert sorted(await finish_all(store)) == ["a", "b"]
     await client.function_flush()
     await client.aclose()
     await backend.aclose()

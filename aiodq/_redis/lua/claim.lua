@@ -9,7 +9,7 @@
 --   steady_in_ms: 0, or the time until the caller may take expired leases   far_permille: 1000 to 2000
 --   clamp_from: where to go on with pulling leases in, or -1
 -- PARTS: drain version clock watch heads recover clamp seat bodies give extras again
--- RETURNS: now us, wait us (-1: full), seat, other holders, flags (1 paused, 2 deaf, 4 stepped), next clamp_from,
+-- RETURNS: now us, wait us (-1: full, or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped), next clamp_from,
 --   fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an expired lease
 want, lease_ms, max_bytes, expected_us = tonumber(want), tonumber(lease_ms), tonumber(max_bytes), tonumber(expected_us)
 steady_in_ms, clamp_from = tonumber(steady_in_ms), tonumber(clamp_from)
@@ -29,7 +29,8 @@ redis.call('ZREM', idle, worker)
 if exceptions[2] then
   redis.call('SET', turn, call, 'EX', 120)
   if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
-  return {now_us, FIRST_SEAT_CAP_MS * 1000, 0, 0, stepped and 5 or 1, clamp_from, 0, {}, {}, {}, {}, 0}
+  local sleep_us = want > 0 and FIRST_SEAT_CAP_MS * 1000 or -1
+  return {now_us, sleep_us, 0, 0, stepped and 5 or 1, clamp_from, 0, {}, {}, {}, {}, 0}
 end
 
 local ids, dues, bodies, lapsed, fence_no = {}, {}, {}, 0, 0
