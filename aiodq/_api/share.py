@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from aiodq._core.answers import DeadRetention
 from aiodq._core.errors import ConfigError
 from aiodq._core.handler import Handler
 from aiodq._core.store import Store
@@ -19,6 +20,9 @@ class ServedQueue(AbstractAsyncContextManager[object], Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def _retention(self) -> DeadRetention: ...
 
     def _stores(self) -> Sequence[Store]:
         """Its shards, opened in the running event loop."""

@@ -38,9 +38,6 @@ EXIT_STUCK: Final = 70
 ENTER_S: Final = 5.0
 """How long entering waits for the first answers of the server; the worker goes on trying after that."""
 
-DEAD_AGE_MS: Final = 30 * 86_400_000
-DEAD_COUNT: Final = 10_000
-
 _WORKER_VERSION: Final = "1"
 
 
@@ -69,7 +66,8 @@ class Worker:
         modules: imported at the start, for the handlers in them.
         listeners: called in the worker's event loop with each event of `aiodq.events`; must not block.
         name: for logs; by default the host and process.
-        presence: look for other workers that died, so that their jobs are taken over within a second. Without
+        presence: look for other workers that died, so that their jobs are taken over within a second.
+            Without
             it they are taken over when their leases run out.
 
     Raises:
@@ -119,8 +117,9 @@ class Worker:
         nothing is due. A second signal cuts the grace short.
 
         Cancelling it stops the worker too: handlers are cancelled at once, their jobs given back, then the
-        cancellation passes on. If a handler does not stop within the grace and signals are ours, the process
-        ends with exit code 70 (`EXIT_STUCK`), as nothing else would end it; its job is given back before.
+        cancellation passes on. If a handler does not stop within the grace and signals are ours, the
+        process ends with exit code 70 (`EXIT_STUCK`), as nothing else would end it; its job is given back
+        before.
 
         Raises:
             ConfigError: no handler was found, or the worker already runs.
@@ -248,8 +247,8 @@ class Worker:
                     weight=share.weight,
                     concurrency=share.concurrency,
                     priority=share.priority,
-                    dead_age_ms=DEAD_AGE_MS,
-                    dead_count=DEAD_COUNT,
+                    dead_age_ms=share.queue._retention.age_ms,
+                    dead_count=share.queue._retention.count,
                 )
             )
         return sources
