@@ -9,8 +9,8 @@
 --   steady_in_ms: 0, or the time until the caller may take expired leases   far_permille: 1000 to 2000
 --   clamp_from: where to go on with pulling leases in, or -1
 -- PARTS: drain version clock watch heads recover clamp seat bodies give extras again
--- RETURNS: now us, wait us (-1: full, or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped), next clamp_from,
---   fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an expired lease
+-- RETURNS: now us, wait us (-1: full or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped),
+--   next clamp_from, fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an expired lease
 want, lease_ms, max_bytes, expected_us = tonumber(want), tonumber(lease_ms), tonumber(max_bytes), tonumber(expected_us)
 steady_in_ms, clamp_from = tonumber(steady_in_ms), tonumber(clamp_from)
 

@@ -278,6 +278,7 @@ async def test_a_paused_queue_gives_nothing(shard: OpenShard, seeds: Seeds) -> N
     answer = await hand.claim(5)
     assert (answer.paused, answer.leases) == (True, [])
     assert answer.wait_us == 10_000_000
+    assert (await hand.claim(0)).wait_us is None
     assert await shard.state() == before
     await shard.store.resume()
     assert {le.job_id for le in (await hand.claim(5)).leases} == {"held", "due"}
