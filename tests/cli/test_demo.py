@@ -1,0 +1,106 @@
+"""`aiodq demo` itself: real processes, a real kill, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiodq.cli import exits
+from aiodq.cli.demo.orders import packaged_orders
+from tests.cli.commands import aiodq, assert_told, environment
+from tests.servers import ServerProcess, is_alive
+
+
+def _short_day(folder: Path, count: int = 60) -> Path:
+    """The first orders of the packaged file."""
+    path = folder / "short.csv"
+    path.write_text("".join(packaged_orders().splitlines(keepends=True)[: count + 1]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_it_passes_its_own_check_on_a_server_of_its_own(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    done = aiodq("demo", "--fast", "--all", cwd=tmp_path, env={"TMPDIR": str(temporary)}, timeout_s=120)
+    assert done.returncode == exits.OK, done.stdout + done.stderr
+    assert "Check passed: 0 lost, 0 early, 0 doubled, 0 wrong" in done.stdout
+    assert "A1001" in done.stdout
+    assert "A1120" in done.stdout
+    assert "kill -9" in done.stderr
+    assert list(temporary.iterdir()) == []
+    assert sorted(tmp_path.iterdir()) == [temporary]
+
+
+@pytest.mark.slow
+def test_on_a_server_of_the_users_it_leaves_no_key(server: ServerProcess, tmp_path: Path) -> None:
+    """The fixture looks for keys that were left, after the test."""
+    orders = str(_short_day(tmp_path))
+    done = aiodq(
+        "demo", "--fast", "--json", "--orders", orders, "--url", server.url, cwd=tmp_path, timeout_s=120
+    )
+    assert done.returncode == exits.OK, done.stdout + done.stderr
+    assert done.stderr == ""
+    figures = json.loads(done.stdout)
+    assert figures["passed"] is True
+    assert figures["faults"] == []
+    assert len(figures["orders"]) == 60
+    assert sum(figures["outcomes"].values()) == 60
+    recovery = figures["recovery"]
+    assert recovery["recovered"] <= recovery["held"]
+    assert figures["runs"] >= figures["late"]["runs"] > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_it_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "aiodq", "demo"],
+        cwd=tmp_path,
+        env=environment({"TMPDIR": str(temporary)}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            workers: list[int] = []
+            for line in process.stderr:
+                if "processes" in line:
+                    workers = [int(word.strip(".")) for word in line.split() if word.strip(".").isdigit()][:2]
+                    break
+            assert len(workers) == 2
+            assert all(map(is_alive, workers))
+            process.send_signal(number)
+            process.wait(timeout=20)
+        finally:
+            process.kill()
+    from tests.servers import wait_until
+
+    wait_until(lambda: not any(map(is_alive, workers)), timeout_s=20, what="the workers are gone")
+    if number == signal.SIGINT:
+        assert process.returncode == exits.INTERRUPTED
+        assert list(temporary.iterdir()) == []
+
+
+def test_wrong_input_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("order_id,amount\n")
+    assert_told(aiodq("demo", "--orders", "mine.csv", cwd=tmp_path), exits.USAGE, "lacks the columns")
+    assert_told(aiodq("demo", "--orders", "none.csv", cwd=tmp_path), exits.USAGE, "cannot read orders")
+    assert_told(aiodq("demo", "--url", "memory://", cwd=tmp_path), exits.USAGE, "memory://")
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    done = aiodq("demo", "--url", "redis://127.0.0.1:1/0", cwd=tmp_path)
+    assert_told(done, exits.UNREACHABLE)
+
+
+def test_it_shows_its_input(tmp_path: Path) -> None:
+    assert aiodq("demo", "--print-orders", cwd=tmp_path).stdout == packaged_orders()
