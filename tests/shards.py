@@ -137,6 +137,10 @@ class Hand:
         await until(lambda: bool(self.heard(kind)))
         return self.heard(kind)[0]
 
+    async def hears_in_all(self, count: int) -> None:
+        """Returns once at least so many notices were heard."""
+        await until(lambda: len(self.notices) >= count)
+
     async def aclose(self) -> None:
         await self.fall_silent()
         await self.store.aclose()
