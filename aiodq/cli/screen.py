@@ -60,6 +60,7 @@ def table(
         title=Text(title, style="bold") if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD if terminal else None,
+        padding=(0, 1, 0, 0) if terminal else (0, 2, 0, 0),  # the box puts a blank between columns
         show_edge=False,
         pad_edge=False,
         header_style="bold" if terminal else "",

@@ -24,15 +24,17 @@ def server(
     ] = None,
     bind: Annotated[str, typer.Option(help="The address for --port.")] = "127.0.0.1",
 ) -> None:
-    """Run the bundled server (Valkey) on a directory, until Ctrl-C.
+    r"""Run the bundled server (Valkey) on a directory, until Ctrl-C.
 
-    Prints the URL to use on stdout; the data stays in the directory. Needs [bold]aiodq\\[embedded][/bold].
+    Prints the URL to use on stdout; the data stays in the directory. Needs
+    [bold]aiodq\[embedded][/bold].
 
-    Programs that use [bold]embedded://DIR[/bold] themselves need no such command: the first one starts the
-    server and it ends with the last. This command keeps it up between them, or opens a port for others.
+    Programs that use [bold]embedded://DIR[/bold] themselves need no such command: the
+    first one starts the server and it ends with the last. This command keeps it
+    up between them, or opens a port for others.
 
         aiodq server ./data                # for this user, on this machine
-        aiodq server ./data --port 6400    # also for any Redis client: redis://127.0.0.1:6400
+        aiodq server ./data --port 6400    # also for any Redis client
     """
     serve(directory, port, bind, ready=_tell)
 

@@ -42,9 +42,10 @@ def stats(
 ) -> None:
     """Show how many jobs a queue holds, and whether workers keep up.
 
-    [bold]scheduled[/bold] jobs wait for their due time; [bold]due[/bold] are those of them whose time has
-    come; [bold]processing[/bold] are held by workers; [bold]dead[/bold] have failed for good.
-    [bold]overdue[/bold] is how long the first due job has waited: if it grows, no worker takes jobs here.
+    [bold]scheduled[/bold] jobs wait for their due time; [bold]due[/bold] are those of them whose
+    time has come; [bold]processing[/bold] are held by workers; [bold]dead[/bold] have failed for
+    good. [bold]overdue[/bold] is how long the first due job has waited: if it grows, no
+    worker takes jobs here.
 
         aiodq stats orders emails
         aiodq stats orders --watch --url redis://127.0.0.1:6379/0

@@ -29,25 +29,25 @@ def worker(
     ],
     log_level: Annotated[LogLevel, typer.Option(help="The least that is logged to stderr.")] = LogLevel.info,
 ) -> None:
-    """Run a worker: wait for due jobs, run their handlers, settle them; until SIGTERM or Ctrl-C.
+    """Run a worker: wait for due jobs, run their handlers, settle them.
 
     With this in [bold]shop/worker.py[/bold]
 
         from aiodq import Worker
-        from shop.queues import orders
+        from shop.contract import orders
         worker = Worker(orders, concurrency=50, modules=("shop.handlers",))
 
     run, in the folder that holds [bold]shop[/bold]:
 
         aiodq worker shop.worker:worker
 
-    Queues, concurrency, lease and the rest are the Worker's own arguments. One process uses one core; start
-    as many as you like, on any machine.
+    Queues, concurrency, lease and the rest are the Worker's own arguments. One
+    process uses one core; start as many as you like, on any machine.
 
-    The first signal stops it gracefully: nothing new is taken, running handlers have the worker's
-    [bold]grace[/bold] to end, the rest is given back at once, uncounted. A second signal cuts that short. A
-    server that is away does not end the worker: it tries again. A program that has set up logging keeps its
-    own.
+    It ends by SIGTERM or Ctrl-C, gracefully: nothing new is taken, running
+    handlers have the worker's [bold]grace[/bold] to end, the rest is given back at once,
+    uncounted. A second signal cuts that short. A server that is away does not
+    end it: it tries again. A program that has set up logging keeps its own.
     """
     loaded = load_worker(target)
     # Only now: where the user's module has set up the root logger, this does nothing.

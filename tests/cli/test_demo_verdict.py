@@ -273,12 +273,14 @@ def test_the_report_counts_what_the_records_hold(logs: Logs) -> None:
     assert seen.runs_per_job == {0: 2, 1: 2, 2: 3, 3: 1, 4: 1}
     assert (seen.recovery.held, seen.recovery.recovered, seen.recovery.last_ms) == (1, 1, 10.0)
     assert seen.late.runs == 14  # the run after the kill is not late but recovered
+    assert seen.late_undisturbed.runs == 14
     webhooks = next(each for each in seen.tasks if each.task == "call_webhook")
     assert (webhooks.jobs, webhooks.runs, webhooks.done, webhooks.dead, webhooks.retries) == (2, 6, 1, 1, 4)
     ada, ben, _, dan = seen.orders
     assert (ada.outcome, ada.recovered, ada.runs) == ("closed unpaid", True, 2)
-    assert (ben.notification, ben.webhook) == ("acknowledged at send 2", "worked at call 2")
-    assert (dan.notification, dan.webhook) == ("no answer to 3 sends", "dead after 4 calls")
+    assert (ada.notification, ada.webhook) == ("", "")
+    assert (ben.notification, ben.sends, ben.webhook, ben.calls) == ("done", 2, "done", 2)
+    assert (dan.notification, dan.sends, dan.webhook, dan.calls) == ("dead", 3, "dead", 4)
 
 
 def _sent(record: Record) -> bool:

@@ -28,8 +28,24 @@ def test_help_has_an_example_and_the_exit_codes_and_fits_80_columns(tmp_path: Pa
     assert f"aiodq {command} " in done.stdout.replace("Usage: ", "")
     assert "Exit codes" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+    assert not _folded(done.stdout), "a line of the help text is too long for 80 columns"
     words = " ".join(done.stdout.split())
     assert words.count(f"aiodq {command}") >= 2  # the usage line, and an example
+
+
+def _folded(text: str) -> list[str]:
+    """Lines in the middle of a paragraph that hold a word or two: what wrapping leaves of a long line."""
+    lines = [line.strip() for line in text.partition("╭")[0].splitlines()]
+    return [
+        line
+        for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
+        if before
+        and line
+        and after
+        and len(line) < 25
+        and "aiodq" not in line
+        and not line.endswith((".", ":"))
+    ]
 
 
 def test_the_manual_names_every_exit_code() -> None:

@@ -35,18 +35,22 @@ def demo(
         bool, typer.Option("--print-orders", help="Only print the packaged file of orders.")
     ] = False,
 ) -> None:
-    """See aiodq at work: one morning of a shop, two worker processes, one of them killed.
+    r"""See aiodq at work: a shop, two worker processes, one of them killed.
 
-    120 orders from a file are placed over forty minutes of the shop's clock, which runs 400 times as fast
-    as yours. Unpaid orders are closed after half an hour. Payments are told to the customer, again after 5
-    and 10 minutes until acknowledged, and to the merchant by a webhook, which is retried with back-off; what
-    never works ends in the dead letters. In the middle one worker is killed (SIGKILL) with jobs in hand.
+    120 orders from a file are placed over forty minutes of the shop's clock,
+    which runs 400 times as fast as yours. Unpaid orders are closed after half an
+    hour. Payments are told to the customer, again after 5 and 10 minutes until
+    acknowledged, and to the merchant by a webhook, which is retried with
+    back-off; what never works ends in the dead letters. In the middle one worker
+    is killed (SIGKILL) with jobs in hand.
 
-    The processes write down what they do. At the end this is compared with the file: was a job lost, started
-    early, run twice without a cause (a retry, or the kill), or did an order end otherwise than it should? If
-    so, the exit code is 1.
+    The processes write down what they do. At the end this is compared with the
+    file: was a job lost, started early, run twice without a cause (a retry, or
+    the kill), or did an order end otherwise than it should? Then the exit code
+    is 1.
 
-    It takes about 15 seconds, needs no Redis ([bold]aiodq\\[embedded,cli][/bold]), and leaves nothing behind.
+    It takes about 15 seconds, needs no Redis, and leaves nothing behind. (It does
+    need [bold]aiodq\[embedded,cli][/bold], or --url.)
 
         aiodq demo
         aiodq demo --all

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 from msgspec import Struct
 
 from aiodq.cli.demo.orders import Order
 from aiodq.cli.demo.shop import TASKS, job_id
-from aiodq.cli.demo.story import Books, Stories, Story, final_of
+from aiodq.cli.demo.story import Books, Run, Stories, Story, final_of
 from aiodq.cli.demo.verdict import Fault
+
+_DISTURBED_MS = 1000.0
 
 
 class Lateness(Struct, frozen=True):
@@ -49,7 +51,15 @@ class Recovery(Struct, frozen=True):
 
 
 class OrderOutcome(Struct, frozen=True):
-    """What became of one order. `recovered`: one of its jobs was held by the killed worker."""
+    """What became of one order.
+
+    Attributes:
+        outcome: "paid", "closed unpaid", "paid too late, refunded"; "LOST" if it is none of these.
+        notification: "done" (acknowledged) or "dead" after `sends` sends; "" if there was nothing to tell.
+        webhook: "done" or "dead" after `calls` calls; "" likewise.
+        runs: of all its jobs.
+        recovered: one of its jobs was held by the killed worker, and ran again.
+    """
 
     order_id: str
     customer: str
@@ -57,13 +67,21 @@ class OrderOutcome(Struct, frozen=True):
     currency: str
     outcome: str
     notification: str
+    sends: int
     webhook: str
+    calls: int
     runs: int
     recovered: bool
 
 
 class Report(Struct, frozen=True):
-    """All figures of one demo. `runs_per_job`: how many jobs had that many runs."""
+    """All figures of one demo.
+
+    Attributes:
+        runs_per_job: how many jobs had that many runs.
+        late: of all runs; `late_undisturbed`: without those of the second after the kill, in which the dead
+            worker's place in the watch over due times is taken over.
+    """
 
     passed: bool
     took_s: float
@@ -73,6 +91,7 @@ class Report(Struct, frozen=True):
     tasks: list[TaskFigures]
     runs_per_job: dict[int, int]
     late: Lateness
+    late_undisturbed: Lateness
     recovery: Recovery
     faults: list[Fault]
     orders: list[OrderOutcome]
@@ -99,6 +118,7 @@ def report(
         tasks=[_figures(task, [story for story in jobs if story.task == task], books) for task in TASKS],
         runs_per_job=dict(sorted(Counter(len(story.runs) for story in jobs).items())),
         late=_lateness(jobs),
+        late_undisturbed=_lateness(jobs, disturbed_ms=_DISTURBED_MS),
         recovery=_recovery(killed, jobs, books),
         faults=list(faults),
         orders=outcomes,
@@ -127,14 +147,16 @@ def _figures(task: str, stories: Sequence[Story], books: Books) -> TaskFigures:
     )
 
 
-def _lateness(stories: Iterable[Story]) -> Lateness:
+def _lateness(stories: Sequence[Story], *, disturbed_ms: float = 0.0) -> Lateness:
+    kills_ms = {run.killed_ms for story in stories for run in story.runs if run.killed_ms is not None}
     late_ms: list[float] = []
     for story in stories:
-        after_kill = False
+        recovers = False
         for run in story.runs:
-            if not after_kill:
+            disturbed = any(0 <= run.started.at_ms - kill_ms < disturbed_ms for kill_ms in kills_ms)
+            if not recovers and not disturbed:
                 late_ms.append(round(run.started.late_ms, 3))
-            after_kill = run.cut_off
+            recovers = run.cut_off
     return Lateness(
         runs=len(late_ms),
         p50_ms=percentile(late_ms, 0.5),
@@ -165,8 +187,10 @@ def _outcome(order: Order, stories: Stories, books: Books) -> OrderOutcome:
         amount=str(order.amount),
         currency=order.currency,
         outcome=_words(finals.get("close_unpaid"), refunded="refund" in finals),
-        notification=_notified(jobs.get("notify"), finals.get("notify")),
-        webhook=_called(jobs.get("call_webhook"), finals.get("call_webhook")),
+        notification=_end_of("notify", finals),
+        sends=max((run.started.snoozes + 1 for run in _runs(jobs.get("notify"))), default=0),
+        webhook=_end_of("call_webhook", finals),
+        calls=max((run.started.attempt for run in _runs(jobs.get("call_webhook"))), default=0),
         runs=sum(len(story.runs) for story in jobs.values()),
         recovered=any(story.recovered_after_ms is not None for story in jobs.values()),
     )
@@ -180,15 +204,9 @@ def _words(closing: str | None, *, refunded: bool) -> str:
     return "LOST"
 
 
-def _notified(story: Story | None, final: str | None) -> str:
-    if story is None:
-        return ""
-    sends = max((run.started.snoozes + 1 for run in story.runs), default=0)
-    return f"acknowledged at send {sends}" if final == "done" else f"no answer to {sends} sends"
+def _end_of(task: str, finals: Mapping[str, str | None]) -> str:
+    return (finals[task] or "LOST") if task in finals else ""
 
 
-def _called(story: Story | None, final: str | None) -> str:
-    if story is None:
-        return ""
-    calls = max((run.started.attempt for run in story.runs), default=0)
-    return f"worked at call {calls}" if final == "done" else f"dead after {calls} calls"
+def _runs(story: Story | None) -> list[Run]:
+    return story.runs if story is not None else []

@@ -6,10 +6,13 @@ from rich.table import Table
 from rich.text import Text
 
 from aiodq.cli import screen
-from aiodq.cli.demo.report import Recovery, Report
+from aiodq.cli.demo.report import Lateness, Recovery, Report
 from aiodq.cli.demo.verdict import KINDS
 
 _MOST_FAULTS = 20
+# What fits a line of 80 columns.
+_NAME = 15
+_SHORT = {"closed unpaid": "closed", "paid too late, refunded": "refunded"}
 
 
 def show_report(report: Report, *, everything: bool) -> None:
@@ -30,22 +33,28 @@ def show_report(report: Report, *, everything: bool) -> None:
 
 
 def _orders(report: Report) -> Table:
-    columns = ("order", "customer", "amount", "outcome", "notification", "webhook", "runs")
+    columns = ("order", "customer", "amount", "", "outcome", "told customer", "told merchant", "runs")
     rows = [
         (
             order.order_id,
-            order.customer,
-            f"{order.amount} {order.currency}",
-            order.outcome,
-            order.notification,
-            order.webhook,
-            f"{order.runs}{'*' if order.recovered else ''}",
+            Text(order.customer if len(order.customer) <= _NAME else order.customer[: _NAME - 1] + "…"),
+            Text(order.amount, justify="right"),
+            order.currency,
+            _SHORT.get(order.outcome, order.outcome),
+            _at(order.notification, "send", order.sends),
+            _at(order.webhook, "call", order.calls),
+            f"{order.runs}{'*' if order.recovered else ' '}",
         )
         for order in report.orders
     ]
-    return screen.table(
-        "Every order (*: a job was held by the killed worker, and ran again)", columns, rows, left=6
-    )
+    title = "Every order (*: ran again after the kill of the worker that held it)"
+    return screen.table(title, columns, rows, left=7)
+
+
+def _at(end: str, word: str, count: int) -> Text:
+    if end == "dead":
+        return Text(f"dead, {count} {word}s", style="red")
+    return Text(f"{word} {count}" if end == "done" else end)
 
 
 def _tasks(report: Report) -> Table:
@@ -68,14 +77,17 @@ def _tasks(report: Report) -> Table:
 
 
 def _figures(report: Report) -> list[str]:
-    late = report.late
     runs = ", ".join(f"{_times(count)} {jobs}" for count, jobs in report.runs_per_job.items())
-    slow = f"p50 {late.p50_ms:.1f} ms, p99 {late.p99_ms:.1f} ms, max {late.max_ms:.1f} ms"
     return [
         f"How often a job ran: {runs}.",
-        f"Lateness of {late.runs} runs (the recovered ones left out): {slow}.",
+        f"Lateness of {report.late.runs} runs: {_late(report.late)};",
+        f"without the second after the kill: {_late(report.late_undisturbed)}.",
         _recovery(report.recovery),
     ]
+
+
+def _late(late: Lateness) -> str:
+    return f"p50 {late.p50_ms:.1f} ms, p99 {late.p99_ms:.1f} ms, max {late.max_ms:.1f} ms"
 
 
 def _times(count: int) -> str:
@@ -85,8 +97,8 @@ def _times(count: int) -> str:
 def _recovery(recovery: Recovery) -> str:
     if not recovery.held:
         return f"Recovered: nothing, {recovery.worker} held no job when it was killed."
-    share = f"{recovery.recovered} of the {recovery.held} jobs that {recovery.worker} held when it was killed"
-    return f"Recovered: {share}, the last {recovery.last_ms:.0f} ms after that."
+    share = f"{recovery.recovered} of the {recovery.held} jobs that {recovery.worker} held"
+    return f"Recovered: {share}, the last {recovery.last_ms:.0f} ms after the kill."
 
 
 def _verdict(report: Report) -> list[Text]:
@@ -97,7 +109,7 @@ def _verdict(report: Report) -> list[Text]:
         style="bold green" if report.passed else "bold red",
     )
     head.append(
-        f": {counts}, of {report.jobs} jobs in {report.runs} runs, {report.took_s:.0f} s.", style="default"
+        f": {counts}. {report.jobs} jobs, {report.runs} runs, {report.took_s:.0f} s.", style="default"
     )
     lines = [Text(f"  {fault.kind}: {fault.about} {fault.text}") for fault in report.faults[:_MOST_FAULTS]]
     if len(report.faults) > _MOST_FAULTS:
