@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from aiodq._core.lease import parse_token
 from aiodq._core.settlement import Acked, Buried, Deferred, Settlement
@@ -98,8 +99,9 @@ def record_worker(recorder: Recorder) -> None:
     RedisKeeperStore.extend = recorded_extend  # type: ignore[method-assign]
 
 
-def record_producer(recorder: Recorder) -> None:
-    """From now on every job that this process writes or cancels is written down."""
+@contextmanager
+def recording_producer(recorder: Recorder) -> Generator[None]:
+    """Meanwhile every job that this process writes or cancels is written down."""
     enqueue, cancel = RedisStore.enqueue, RedisStore.cancel
 
     async def recorded_enqueue(self: RedisStore, entries: Sequence[Entry], /) -> list[Placed]:
@@ -125,3 +127,8 @@ def record_producer(recorder: Recorder) -> None:
 
     RedisStore.enqueue = recorded_enqueue  # type: ignore[method-assign]
     RedisStore.cancel = recorded_cancel  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        RedisStore.enqueue = enqueue  # type: ignore[method-assign]
+        RedisStore.cancel = cancel  # type: ignore[method-assign]
