@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -62,8 +63,8 @@ class State(Struct, frozen=True):
 
     def faults(self) -> list[str]:
         """What contradicts itself: a job in two places, or whose payload or lease does not live as long."""
-        places = [*self.schedule, *self.processing, *self.dead]
-        found = [f"{i} is in {places.count(i)} places" for i in set(places) if places.count(i) > 1]
+        places = Counter([*self.schedule, *self.processing, *self.dead])
+        found = [f"{i} is in {count} places" for i, count in places.items() if count > 1]
         found += [f"{i} has a place but no payload" for i in set(places) - set(self.payload)]
         found += [f"{i} has a payload but no place" for i in set(self.payload) - set(places)]
         found += [f"{i}: lease without processing" for i in set(self.lease) - set(self.processing)]
