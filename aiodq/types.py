@@ -15,6 +15,7 @@ from aiodq._core.answers import (
     Replayed,
 )
 from aiodq._core.backoff import Backoff
+from aiodq._core.consistency import CheckReport, FaultKind, Finding
 from aiodq._core.options import CallOptions, JobOptions, OnDuplicate, TaskOptions
 from aiodq._core.policy import OnError, OnExpired
 from aiodq._core.settlement import Outcome
@@ -23,10 +24,13 @@ __all__ = [
     "Backoff",
     "CallOptions",
     "Change",
+    "CheckReport",
     "DeadJob",
     "DeadLetters",
     "DeadRetention",
     "Explanation",
+    "FaultKind",
+    "Finding",
     "Health",
     "Implement",
     "JobInfo",

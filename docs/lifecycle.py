@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from aiodq._core.lifecycle import BY_NAME, PLACES, TRANSITIONS, Place, Transition
+from aiodq._core.lifecycle import BY_NAME, PLACES, REPAIRS, TRANSITIONS, Place, Transition
 from aiodq._redis.keys import KINDS
 from aiodq._redis.scripts import Header, load_scripts
 
@@ -63,6 +63,19 @@ def _table() -> Iterator[str]:
     yield MARKS
 
 
+def _repairs() -> Iterator[str]:
+    yield "## Repairs"
+    yield ""
+    yield "What `queue.check(repair=True)` may do, and only to jobs that contradict themselves: in two places at"
+    yield "once, or without the payload or lease that belongs to their place."
+    yield ""
+    yield "| repair | from → to | what it does |"
+    yield "|---|---|---|"
+    for repair in REPAIRS:
+        moves = "<br>".join(f"{source} → {target}" for source, target in repair.moves)
+        yield f"| `{repair.name}` | {moves} | {repair.says} |"
+
+
 def _script(header: Header) -> Iterator[str]:
     yield f"### `{header.name}`"
     yield ""
@@ -82,7 +95,18 @@ def _script(header: Header) -> Iterator[str]:
 
 def page() -> str:
     headers = [script.header for script in load_scripts().values()]
-    lines = [INTRODUCTION, *_diagram(), "", f"Places: {', '.join(PLACES)}.", "", *_table(), "", "## Keys", ""]
+    lines = [
+        INTRODUCTION,
+        *_diagram(),
+        "",
+        f"Places: {', '.join(PLACES)}.",
+        "",
+        *_table(),
+        "",
+        *_repairs(),
+        "",
+    ]
+    lines += ["## Keys", ""]
     lines += ["All keys of a shard begin with `aiodq:{queue}:` (or the queue's own prefix).", ""]
     lines += ["| key | holds |", "|---|---|"]
     lines += [f"| `{name}` | {kind} |" for name, kind in KINDS.items()]

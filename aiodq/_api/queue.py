@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, Never, ParamSpec, Self, TypeVar, Unpack, overload
 
+from aiodq._api.checking import check_shard
 from aiodq._api.connections import Connections, RedisClient, Scripting, Url
 from aiodq._api.dead import DeadLetters
 from aiodq._api.job import Enqueued, Job
@@ -24,6 +25,7 @@ from aiodq._api.task import (
 )
 from aiodq._core.answers import Change, DeadRetention, Explanation, JobInfo, JobState, QueueStats
 from aiodq._core.arguments import Arguments
+from aiodq._core.consistency import CheckReport
 from aiodq._core.durations import Duration, to_length
 from aiodq._core.errors import ConfigError, DuplicateJob
 from aiodq._core.explain import explain_job, show_job
@@ -331,6 +333,15 @@ class Queue:
     async def resume(self) -> None:
         """Ends a pause; waiting workers look at once."""
         await (await self._store()).resume()
+
+    async def check(self, *, repair: bool = False) -> CheckReport:
+        """Looks for what contradicts itself in the stored queue, and mends it if told to. It goes through all
+        of the queue in short steps; workers and producers go on meanwhile.
+
+        A sound queue has nothing to find. Faults are left by an evicting server, a restored snapshot, or
+        changes by hand. A job is brought back rather than dropped: it may run a second time.
+        """
+        return await check_shard(self._name, (await self._store()).inspector(), repair=repair)
 
     # ---- connections
 

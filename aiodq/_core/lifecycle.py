@@ -119,3 +119,33 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
 )
 
 BY_NAME: Final[dict[str, Transition]] = {t.name: t for t in TRANSITIONS}
+
+REPAIRS: Final[tuple[Transition, ...]] = (
+    Transition(
+        "repair",
+        (
+            ("scheduled", "absent"),
+            ("processing", "absent"),
+            ("dead", "absent"),
+            ("processing", "scheduled"),
+            ("absent", "processing"),
+        ),
+        "A job that contradicts itself is mended, if it still does: one place, one payload, one lease.",
+        drains=True,
+    ),
+    Transition(
+        "restore",
+        (("absent", "scheduled"),),
+        "A payload that is in no place becomes a job again, due now.",
+        drains=True,
+    ),
+    Transition(
+        "condemn",
+        (("absent", "dead"),),
+        "A payload that is in no place and that nobody can read goes to the dead letters.",
+        drains=True,
+    ),
+)
+"""What the consistency check may do, and only to jobs that stand outside of the table: in two places at once,
+or without the payload or lease that belongs to their place. They never move a job that is sound.
+"""

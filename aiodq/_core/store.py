@@ -5,11 +5,12 @@ times are the *store's*: Unix milliseconds (`_ms`) or microseconds (`_us`) of th
 is a difference on that clock, for the caller to count on its own monotonic clock from the middle of the round
 trip.
 
-Three faces, by who uses them:
+Four faces, by who uses them:
 
 * `Store`: producers and operators. Calls repeat themselves after a lost reply, under one call id.
 * `WorkerStore`: one worker's own connection to the shard, with the notices it receives. One turn at a time.
 * `KeeperStore`: renews leases, from the keeper's own thread and event loop over a connection of its own.
+* `Inspector` (`_core.inspection`): finds what contradicts itself, and mends it.
 
 Every method raises `StoreUnavailable` when the server did not answer in time, `QueueFull` when it is out of
 memory (only moves that grow the queue), `NewerProtocol` when the queue was upgraded beyond this version, and
@@ -24,6 +25,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from aiodq._core.due import Due
+from aiodq._core.inspection import Inspector
 from aiodq._core.lease import Lease
 from aiodq._core.lifecycle import Place
 from aiodq._core.settlement import Settlement
@@ -172,6 +174,10 @@ class Store(Protocol):
     def keeper(self, worker_id: str, /) -> KeeperStore:
         """Lease renewal for that worker. May be called, and is then used, in another thread with its own
         event loop."""
+        ...
+
+    def inspector(self) -> Inspector:
+        """The shard as a consistency check sees it."""
         ...
 
 

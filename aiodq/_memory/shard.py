@@ -24,12 +24,12 @@ from aiodq._core.store import (
     SweepAnswer,
     Was,
 )
-from aiodq._memory.claim import Claiming
 from aiodq._memory.parts import Ear
+from aiodq._memory.repair import Repairing
 from aiodq._memory.scored_set import ScoredSet
 
 
-class Shard(Claiming):
+class Shard(Repairing):
     """The moves of jobs between the places."""
 
     # -- producers and operators

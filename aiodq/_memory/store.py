@@ -27,6 +27,7 @@ from aiodq._core.store import (
     TurnAnswer,
     Was,
 )
+from aiodq._memory.inspector import MemoryInspector
 from aiodq._memory.shard import Shard
 
 
@@ -90,6 +91,9 @@ class MemoryStore:
 
     def keeper(self, worker_id: str, /) -> MemoryKeeperStore:
         return MemoryKeeperStore(self.shard, worker_id)
+
+    def inspector(self) -> MemoryInspector:
+        return MemoryInspector(self.shard)
 
 
 class LoopEar:

@@ -26,6 +26,10 @@ KINDS: Final[dict[str, str]] = {
 """Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
 
 
+SPARE: Final = frozenset({"fence", "idle", "workers", "done0", "done1", "done2"})
+"""Keys that nothing is lost with: workers write them anew."""
+
+
 class ShardKeys:
     """The names of one shard, encoded once."""
 

@@ -24,6 +24,7 @@ from aiodq._core.store import (
 )
 from aiodq._redis.calls import Caller
 from aiodq._redis.gather import Gatherer
+from aiodq._redis.inspector import RedisInspector
 from aiodq._redis.keys import ShardKeys
 
 if TYPE_CHECKING:
@@ -172,6 +173,9 @@ class RedisStore:
 
     def keeper(self, worker_id: str, /) -> KeeperStore:
         return self._backend.keeper(self._keys, worker_id)
+
+    def inspector(self) -> RedisInspector:
+        return RedisInspector(self._caller, self._keys)
 
     async def aclose(self) -> None:
         await self._enqueues.aclose()

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from aiodq._core.lifecycle import BY_NAME, PLACES, TRANSITIONS, Transition
+from aiodq._core.lifecycle import BY_NAME, PLACES, REPAIRS, TRANSITIONS, Transition
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._memory.shard import Shard
 from aiodq._redis.keys import KINDS, ShardKeys
@@ -53,7 +53,7 @@ def of(transition: Transition) -> Script:
     return SCRIPTS[transition.name]
 
 
-each_transition = pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda t: t.name)
+each_transition = pytest.mark.parametrize("transition", [*TRANSITIONS, *REPAIRS], ids=lambda t: t.name)
 each_script = pytest.mark.parametrize("script", SCRIPTS.values(), ids=lambda s: s.header.name)
 
 
@@ -113,7 +113,7 @@ def test_the_header_has_the_moves_of_the_table(transition: Transition) -> None:
 
 def test_scripts_that_are_no_transition_move_nothing() -> None:
     for name, script in SCRIPTS.items():
-        if name not in BY_NAME:
+        if name not in {*BY_NAME, *(repair.name for repair in REPAIRS)}:
             assert script.header.moves == ()
 
 
@@ -219,7 +219,7 @@ def test_what_is_spread_into_one_call_is_capped() -> None:
     assert JOBS_LIMIT * VALUES_PER_JOB <= SPREAD_LIMIT
     arguments = {"KEYS", "ARGV", "ids", "asked", "wanted"}
     of_a_page = {"page", "held", "channels"}
-    of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving"}
+    of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving", "names"}
     capped = arguments | of_a_page | of_a_batch
     for name, text in texts():
         plain = re.sub(r"--[^\n]*", "", text)
