@@ -1,4 +1,8 @@
-"""`shard`: the same test on memory and on each real server, with a look at the whole state when it ends."""
+"""`shard`: the same test on memory and on each real server, with a look at the whole state when it ends.
+
+On servers each test runs twice: the scripts sent as such, and the same files deployed as a function library.
+Modules that define `KINDS` choose among "memory", "scripts" and "functions".
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,31 @@ import pytest
 import redis.asyncio
 
 from aiodq._redis.backend import RedisBackend
+from aiodq._redis.scripts import Scripting
 from tests.servers import SERVER_KINDS, ServerProcess
 from tests.shards import MemoryShard, OpenShard, RedisShard, Seeds
+
+FUNCTIONS = " functions"
+
+
+@pytest.fixture
+def server_of_shard(shard_kind: str, request: pytest.FixtureRequest) -> ServerProcess:
+    name = shard_kind.removesuffix(FUNCTIONS)
+    return cast("ServerProcess", request.getfixturevalue(name)).start()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "shard_kind" in metafunc.fixturenames:
         chosen = cast("str", metafunc.config.getoption("--server"))
         servers = list(SERVER_KINDS) if chosen == "all" else [chosen]
-        servers_only = hasattr(cast("object", metafunc.module), "SERVERS_ONLY")
-        metafunc.parametrize("shard_kind", servers if servers_only else ["memory", *servers])
+        every = ("memory", "scripts", "functions")
+        kinds = cast("tuple[str, ...]", getattr(cast("object", metafunc.module), "KINDS", every))
+        meant = {
+            "memory": ["memory"],
+            "scripts": servers,
+            "functions": [name + FUNCTIONS for name in servers],
+        }
+        metafunc.parametrize("shard_kind", [name for kind in kinds for name in meant[kind]])
 
 
 @pytest.fixture
@@ -29,8 +48,9 @@ async def shard(request: pytest.FixtureRequest, shard_kind: str, queue_name: str
         yield memory
         await _end(request, memory)
         return
-    server = cast("ServerProcess", request.getfixturevalue(shard_kind)).start()
-    backend = RedisBackend(url=server.url)
+    server = cast("ServerProcess", request.getfixturevalue("server_of_shard"))
+    scripting: Scripting = "functions" if shard_kind.endswith(FUNCTIONS) else "eval"
+    backend = RedisBackend(url=server.url, scripting=scripting)
     client = redis.asyncio.Redis(host="127.0.0.1", port=server.port)
     shard = RedisShard(backend.store(queue_name), client, queue_name, shard_kind)
     yield shard

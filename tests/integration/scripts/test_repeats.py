@@ -21,7 +21,7 @@ from aiodq._redis.link import Link, Reply
 from aiodq._redis.scripts import load_scripts
 from tests.shards import HOUR_MS, LEASE_MS, OpenShard, RedisShard, Seeds
 
-SERVERS_ONLY = True
+KINDS = ("scripts",)
 
 LATER = Due(4_000_000_000_000, relative=False)
 LATE = Due(4_000_000_000_001, relative=False)
