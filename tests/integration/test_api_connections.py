@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from aiodq import Queue, StoreUnavailable, TaskRef
+from aiodq import ConfigError, Queue, StoreUnavailable, TaskRef
 from tests.conftest import RunScript
 from tests.servers import ServerProcess
 
@@ -172,6 +172,17 @@ def test_the_bundled_server_is_started_shared_and_its_data_stay(
         ready=None,
     )
     assert program.wait_for("ready") == "ready 20"
+
+
+async def test_an_embedded_server_that_cannot_start_says_why_and_may_be_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("mine")
+    queue = Queue("orders", url=f"embedded://{tmp_path}")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"holds other files \('letter.txt'\)"):
+            await queue.send("t")
+    (tmp_path / "letter.txt").unlink()
+    async with queue:
+        assert (await queue.send("t")).created
 
 
 async def test_first_uses_at_the_same_time_open_once(tmp_path: Path) -> None:

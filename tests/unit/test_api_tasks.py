@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import fastapi
 import msgspec
@@ -107,6 +107,29 @@ def test_what_no_worker_could_run_is_refused_at_the_decorator(
         orders.task(fn)
     assert says in str(caught.value)
     assert orders.tasks == {}
+
+
+class Closer:
+    async def __call__(self, order_id: str) -> None: ...
+
+
+def test_objects_that_are_called_are_handlers(orders: Queue) -> None:
+    task = orders.task(name="object")(Closer())
+    assert isinstance(task, Task)
+    with pytest.raises(TypeError, match="argument 'order_id': Expected `str`"):
+        cast("Any", task).job(7)
+    with pytest.raises(ConfigError, match="has no name for its task"):
+        orders.task(Closer())
+
+
+def test_fastapis_depends_in_an_annotation_is_refused_by_name(orders: Queue) -> None:
+    @orders.task
+    async def close_order(order_id: Annotated[str, fastapi.Depends(render)]) -> None: ...
+
+    with pytest.raises(
+        ConfigError, match="'order_id' is annotated with FastAPI's Depends, which only FastAPI"
+    ):
+        close_order.job("A1")
 
 
 def test_a_static_method_is_a_plain_function(orders: Queue) -> None:
