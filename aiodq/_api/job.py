@@ -33,7 +33,7 @@ class Job(Generic[R_co]):
     __slots__ = ("_queue", "id")
 
     def __init__(self, job_id: str, queue: Home) -> None:
-        self.id = job_id
+        self.id: str = job_id
         self._queue = queue
 
     def __repr__(self) -> str:
@@ -79,8 +79,8 @@ class Enqueued(Job[R_co]):
     def __init__(self, job_id: str, queue: Home, placed: Placed) -> None:
         self.id = job_id
         self._queue = queue
-        self.created = placed.created
-        self.replaced = placed.replaced
+        self.created: bool = placed.created
+        self.replaced: bool = placed.replaced
         self._due_ms = placed.due_ms
 
     @property

@@ -89,7 +89,7 @@ class Queue:
         self._defaults = read_task_options(f"queue {name!r}, defaults", defaults or {})
         self._retention = retention or DeadRetention()
         self._tasks: dict[str, TaskRef[..., object]] = {}
-        self.dead = DeadLetters(self)
+        self.dead: DeadLetters = DeadLetters(self)
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
@@ -335,8 +335,8 @@ class Queue:
         await (await self._store()).resume()
 
     async def check(self, *, repair: bool = False) -> CheckReport:
-        """Looks for what contradicts itself in the stored queue, and mends it if told to. It goes through all
-        of the queue in short steps; workers and producers go on meanwhile.
+        """Looks for what contradicts itself in the stored queue, and mends it if told to. It goes through
+        all of the queue in short steps; workers and producers go on meanwhile.
 
         A sound queue has nothing to find. Faults are left by an evicting server, a restored snapshot, or
         changes by hand. A job is brought back rather than dropped: it may run a second time.

@@ -67,8 +67,8 @@ class Parameters:
         kinds = {parameter.kind: parameter.name for parameter in taken}
         self.rest: str | None = kinds.get(Parameter.VAR_POSITIONAL)
         self.others: str | None = kinds.get(Parameter.VAR_KEYWORD)
-        self.positions = tuple(p.name for p in taken if p.kind in _BY_POSITION)
-        self.names = frozenset(p.name for p in taken if p.kind in _BY_NAME)
+        self.positions: tuple[str, ...] = tuple(p.name for p in taken if p.kind in _BY_POSITION)
+        self.names: frozenset[str] = frozenset(p.name for p in taken if p.kind in _BY_NAME)
         needed = [p for p in taken if p.default is Parameter.empty and p.kind in _BY_POSITION]
         self._least = len(needed)
         self._most = 1 << 32 if self.rest else len(self.positions)
