@@ -37,7 +37,4 @@ def open_queue(name: str, url: str | None, prefix: str = "aiodq") -> Queue:
     Raises: `ConfigError` for a name or URL that cannot be one, or no URL at all.
     """
     refuse_memory(url)
-    try:
-        return Queue(name, url=url, prefix=prefix)
-    except ValueError as error:  # of an argument; here it came from the command line
-        raise ConfigError(str(error)) from error
+    return Queue(name, url=url, prefix=prefix)

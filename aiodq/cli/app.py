@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from aiodq import AiodqError, __version__
-from aiodq.cli import demo, exits, screen, server, stats, worker
+from aiodq.cli import check, demo, exits, screen, server, stats, worker
 
 _EPILOG = "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in exits.TABLE) + "."
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("worker", epilog=_EPILOG)(worker.worker)
 app.command("stats", epilog=_EPILOG)(stats.stats)
+app.command("check", epilog=_EPILOG)(check.check)
 app.command("server", epilog=_EPILOG)(server.server)
 app.command("demo", epilog=_EPILOG)(demo.demo)
 

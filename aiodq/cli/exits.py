@@ -10,7 +10,8 @@ OK: Final = 0
 """Done. A worker or server that was asked to stop, and stopped cleanly, also ends with this."""
 
 FAILED: Final = 1
-"""The command did its work and the answer is bad: the demo's check found a fault, a worker broke down."""
+"""The command did its work and the answer is bad: a check found a fault and left it, a worker
+broke down."""
 
 USAGE: Final = 2
 """The command cannot be carried out as written: a wrong option, module or queue name, or a missing extra."""
@@ -26,7 +27,7 @@ INTERRUPTED: Final = 130
 
 TABLE: Final = (
     (OK, "done; a worker or server was asked to stop and did"),
-    (FAILED, "a check failed, or a worker broke down"),
+    (FAILED, "a check failed or left faults, or a worker broke down"),
     (USAGE, "wrong option, module, queue or setting; missing extra"),
     (UNREACHABLE, "the server cannot be reached"),
     (STUCK, "a worker's handlers did not stop within its grace"),

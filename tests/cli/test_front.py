@@ -11,7 +11,7 @@ import pytest
 from aiodq.cli import exits
 from tests.cli.commands import ROOT, aiodq, assert_told, environment
 
-COMMANDS = ("worker", "stats", "server", "demo")
+COMMANDS = ("worker", "stats", "check", "server", "demo")
 
 
 def test_without_words_it_shows_what_there_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,8 @@ def demo(
         print(packaged_orders(), end="")
         return
     refuse_memory(url)
+    # A demo that is told to end cleans up as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     plan = Plan(read_orders(orders), url, minute_s=0.05 if fast else 0.15)
     try:
         with Picture(quiet=json) as picture:

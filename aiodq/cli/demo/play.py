@@ -239,16 +239,27 @@ class _Play:
         )
 
     async def _clean_up(self) -> None:
-        """End the processes; on somebody else's server, remove what is left of the queue."""
-        for worker in self._workers:
-            worker.end()
-        self._log.close()
-        if self._plan.url is None:
-            return
+        """On somebody else's server, remove what is left of the queue; then end the processes."""
         try:
-            with anyio.fail_after(10):
+            if self._plan.url is not None:
+                await self._empty()
+        except (AiodqError, WorkerFailed, TimeoutError) as error:
+            why = str(error) or "its jobs did not end in time"
+            self._picture.tell(f"Something may be left of the queue {self._settings.queue}: {why}")
+        finally:
+            for worker in self._workers:
+                worker.end()
+            self._log.close()
+
+    async def _empty(self) -> None:
+        """Take all jobs back while the workers finish those in hand, also the killed one's."""
+        with anyio.fail_after(LEASE_S + 5):
+            stats = await self._queue.stats()
+            while stats.scheduled or stats.processing:
                 for job_id in (await self._take_stock()).scheduled:
                     await self._queue.cancel(job_id)
-                await self._queue.dead.purge(older_than=0)
-        except (AiodqError, TimeoutError) as error:
-            self._picture.tell(f"Could not remove the queue {self._settings.queue}: {error}")
+                await anyio.sleep(_LOOK_S)
+                stats = await self._queue.stats()
+            for worker in self._workers:
+                await worker.stop()
+            await self._queue.dead.purge(older_than=0)
