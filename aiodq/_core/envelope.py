@@ -27,8 +27,8 @@ class Carried(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     max_attempts: int | UnsetType = UNSET
-    timeout_ms: int | None | UnsetType = UNSET
-    expires_ms: int | None | UnsetType = UNSET
+    timeout_ms: int | UnsetType | None = UNSET
+    expires_ms: int | UnsetType | None = UNSET
     keep_result_ms: int | UnsetType = UNSET
     given: bool = False
 
