@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
+from aiodq import Queue
 from aiodq.cli import exits
 from aiodq.cli.demo.orders import packaged_orders
 from tests.cli.commands import aiodq, assert_told, environment
@@ -54,6 +56,34 @@ def test_on_a_server_of_the_users_it_leaves_no_key(server: ServerProcess, tmp_pa
     recovery = figures["recovery"]
     assert recovery["recovered"] <= recovery["held"]
     assert figures["runs"] >= figures["late"]["runs"] > 60
+
+
+@pytest.mark.slow
+async def test_a_job_that_vanishes_from_the_server_fails_the_check(
+    valkey: ServerProcess, tmp_path: Path
+) -> None:
+    """Somebody takes a closing job away behind the demo's back: it must notice, and say which."""
+    with subprocess.Popen(  # noqa: ASYNC220  (starting it is quick, and nothing else runs in this loop)
+        [sys.executable, "-m", "aiodq", "demo", "--fast", "--url", valkey.url],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            name = process.stderr.readline().split()[1]
+            async with Queue(name, url=valkey.url) as queue:
+                with anyio.fail_after(30):
+                    while not await queue.cancel("close_unpaid-A1003"):  # noqa: ASYNC110  (nobody tells us)
+                        await anyio.sleep(0.02)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == exits.FAILED
+    assert "Check FAILED: 1 lost, 0 early, 0 doubled, 0 wrong" in out
+    assert "lost: close_unpaid-A1003 has neither ended nor is it anywhere" in out
 
 
 @pytest.mark.slow
