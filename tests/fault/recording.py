@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from aiodq._core.lease import parse_token
+from aiodq._core.lease import Token, parse_token
 from aiodq._core.settlement import Acked, Buried, Deferred, Settlement
 from aiodq._core.store import ClaimRequest, Entry, Placed, TurnAnswer, Was
 from aiodq._redis.store import RedisStore
@@ -36,8 +36,14 @@ def _ending(settlement: Settlement) -> Ending:
             return "release"
 
 
-def record_worker(recorder: Recorder) -> None:
-    """From now on every turn and every renewal of this process is written down."""
+@contextmanager
+def recording_workers(recorder: Recorder, *, by_process: bool = True) -> Generator[None]:
+    """Meanwhile every turn and every renewal in this process is written down, under the process's name, or
+    else under the ids of the workers in it."""
+
+    def name_of(token: Token) -> str:
+        return recorder.name if by_process else token.worker
+
     turn, extend = RedisWorkerStore.turn, RedisKeeperStore.extend
 
     async def recorded_turn(
@@ -53,24 +59,24 @@ def record_worker(recorder: Recorder) -> None:
         if settlements:
             recorder.write(
                 *(
-                    Settling(sent_ms, recorder.name, s.job_id, token.fence, _ending(s))
+                    Settling(sent_ms, name_of(token), s.job_id, token.fence, _ending(s))
                     for s, token in zip(settlements, tokens, strict=True)
                 )
             )
         answer = await turn(self, settlements, claim, last=last)
         now_ms = recorder.now_ms()
         written = [
-            Settled(now_ms, sent_ms, recorder.name, s.job_id, token.fence, _ending(s), accepted)
+            Settled(now_ms, sent_ms, name_of(token), s.job_id, token.fence, _ending(s), accepted)
             for s, token, accepted in zip(settlements, tokens, answer.settled, strict=True)
         ]
         given = [
             Claimed(
                 lease.fence / 1000,  # the fence is the server's time of this very claim, in microseconds
-                recorder.name,
+                name_of(token := parse_token(lease.token)),
                 lease.job_id,
                 lease.fence,
                 lease.due_ms,
-                parse_token(lease.token).lease_ms,
+                token.lease_ms,
                 lease.recovered,
             )
             for lease in (answer.claim.leases if answer.claim else ())
@@ -89,7 +95,7 @@ def record_worker(recorder: Recorder) -> None:
         if leases:
             recorder.write(
                 *(
-                    Renewed(now_ms, sent_ms, recorder.name, job_id, token.fence, lease_ms, accepted)
+                    Renewed(now_ms, sent_ms, name_of(token), job_id, token.fence, lease_ms, accepted)
                     for (job_id, _), token, accepted in zip(leases, tokens, answers, strict=True)
                 )
             )
@@ -97,6 +103,11 @@ def record_worker(recorder: Recorder) -> None:
 
     RedisWorkerStore.turn = recorded_turn  # type: ignore[method-assign]
     RedisKeeperStore.extend = recorded_extend  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        RedisWorkerStore.turn = turn  # type: ignore[method-assign]
+        RedisKeeperStore.extend = extend  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -6,7 +6,6 @@ pushed message.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 from aiodq._redis.scripts import library_name, load_scripts
@@ -69,9 +68,13 @@ def words(frame: bytes, most: int = 3) -> list[bytes]:
     return found
 
 
-@cache
-def _names_by_sha() -> dict[bytes, str]:
-    return {script.sha.encode(): name for name, script in load_scripts().items()}
+_names_by_sha: Final[dict[bytes, str]] = {}
+
+
+def _script_name(sha: bytes) -> str:
+    if sha not in _names_by_sha:
+        _names_by_sha.update({script.sha.encode(): name for name, script in load_scripts().items()})
+    return _names_by_sha.get(sha, "evalsha")
 
 
 _LOOSE: Final = frozenset({"script", "function", "client", "pubsub", "config"})
@@ -86,7 +89,7 @@ def command_name(frame: bytes) -> str:
     verb = said[0].decode(errors="replace").lower()
     second = said[1] if len(said) > 1 else b""
     if verb == "evalsha":
-        return _names_by_sha().get(second, "evalsha")
+        return _script_name(second)
     if verb == "fcall":
         return second.decode(errors="replace").removeprefix(library_name() + "_")
     if verb in _LOOSE:

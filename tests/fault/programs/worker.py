@@ -18,11 +18,10 @@ import msgspec
 from aiodq import Fixed, Queue, Worker, current_job
 from tests.fault.events import Ended, Recorder, Started
 from tests.fault.programs.settings import WorkerSettings
-from tests.fault.recording import record_worker
+from tests.fault.recording import recording_workers
 
 settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
 recorder = Recorder(Path(settings.folder), f"worker-{os.getpid()}", offset_ms=settings.offset_ms)
-record_worker(recorder)
 queue = Queue(settings.queue, url=settings.url, scripting=settings.scripting)
 
 
@@ -73,7 +72,8 @@ async def main() -> None:
         presence=settings.presence,
     )
     watching = asyncio.create_task(say_ready(worker))
-    await worker.run()
+    with recording_workers(recorder):
+        await worker.run()
     watching.cancel()
 
 

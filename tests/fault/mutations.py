@@ -1,0 +1,101 @@
+"""Broken scripts: the sources with one safeguard taken out, to show that the tests would notice."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Final
+from unittest.mock import patch
+
+from msgspec import Struct
+
+from aiodq._redis.scripts import Script, load_scripts
+
+
+class Mutation(Struct, frozen=True):
+    """Replaces `old` by `new` in every script that has it, or only in `script`."""
+
+    says: str
+    old: str
+    new: str
+    script: str | None = None
+
+
+MUTATIONS: Final[dict[str, Mutation]] = {
+    "no fence": Mutation(
+        "a write is accepted whoever holds the job", "if stored[i] == tokens[i] then", "if stored[i] then"
+    ),
+    "claim in two steps": Mutation(
+        "a claim takes what an earlier one has read, as if reading and taking were two calls",
+        "redis.call('ZRANGEBYSCORE', schedule, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, want)",
+        "(function() local read = redis.call('GET', wake .. 'read') "
+        "local fresh = redis.call('ZRANGEBYSCORE', schedule, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, want) "
+        "redis.call('SET', wake .. 'read', cmsgpack.pack(fresh), 'EX', 1) "
+        "return read and cmsgpack.unpack(read) or fresh end)()",
+        "claim",
+    ),
+    "claim without leaving the schedule": Mutation(
+        "a claimed job can be claimed again",
+        "if #leaving > 0 then redis.call('ZREM'",
+        "if false then redis.call('ZREM'",
+    ),
+    "pop, then push": Mutation(
+        "a retry takes the job out, and dies before it is put in again",
+        "  redis.call('ZADD', schedule, unpack(scores))\n",
+        "  if true then return table.concat(bits) end\n",
+        "retry",
+    ),
+    "no recovery": Mutation(
+        "expired leases are never taken",
+        "local expired_wait = hold_ms == 0 and",
+        "local expired_wait = false and",
+    ),
+    "no due time": Mutation(
+        "a claim takes jobs before they are due",
+        "if want > 0 and (expired_wait or due_at and due_at <= now_ms) then\n"
+        "  local holders, due = {}, redis.call('ZRANGEBYSCORE', schedule, '-inf', now_ms,",
+        "if want > 0 and (expired_wait or due_at) then\n"
+        "  local holders, due = {}, redis.call('ZRANGEBYSCORE', schedule, '-inf', '+inf',",
+        "claim",
+    ),
+    "no repeat record": Mutation(
+        "a repeated call is carried out again",
+        "if latest == call then return string.sub(record, 9) end",
+        "",
+    ),
+    "payload left behind": Mutation(
+        "an ack forgets the payload", "  redis.call('HDEL', payload, unpack(gone))\n", "", "ack"
+    ),
+    "same fence": Mutation(
+        "claims do not get numbers of their own",
+        "local fence_no = now_us",
+        "local fence_no = 1796000000000000",
+    ),
+}
+
+
+def mutated(mutation: Mutation) -> Mapping[str, Script]:
+    """All scripts, with the mutation in. AssertionError when it fits nowhere (any more)."""
+    scripts = dict(load_scripts())
+    changed = 0
+    for name, script in scripts.items():
+        if mutation.script in (None, name) and mutation.old in script.source:
+            source = script.source.replace(mutation.old, mutation.new)
+            scripts[name] = Script(
+                script.header, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+            )
+            changed += 1
+    assert changed, f"the mutation {mutation.says!r} fits no script: mend its text"
+    return scripts
+
+
+@contextmanager
+def broken(mutation: Mutation) -> Generator[None]:
+    """Meanwhile, callers made in this process send the broken scripts."""
+    scripts = mutated(mutation)
+    with (
+        patch("aiodq._redis.calls.load_scripts", lambda: scripts),
+        patch("tests.fault.resp.load_scripts", lambda: scripts),
+    ):
+        yield
