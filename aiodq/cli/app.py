@@ -15,7 +15,6 @@ _EPILOG = "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in 
 
 app = typer.Typer(
     name="aiodq",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,9 +57,10 @@ def aiodq(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Carry out a command line. Ends by `SystemExit`."""
+    """Carry out a command line; without any words, show what there is. Ends by `SystemExit`."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        app(list(sys.argv[1:] if arguments is None else arguments), prog_name="aiodq")
+        app(words, prog_name="aiodq")
     except AiodqError as error:
         screen.complain(str(error))
         raise SystemExit(exits.exit_code(error)) from None

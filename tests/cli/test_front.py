@@ -16,9 +16,8 @@ COMMANDS = ("worker", "stats", "check", "server", "demo")
 
 def test_without_words_it_shows_what_there_is(tmp_path: Path) -> None:
     done = aiodq(cwd=tmp_path)
-    assert done.returncode == exits.USAGE
-    shown = done.stdout + done.stderr
-    assert all(command in shown for command in COMMANDS)
+    assert done.returncode == exits.OK
+    assert all(command in done.stdout for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -77,6 +77,8 @@ def demo(
     except WorkerFailed as error:
         screen.complain(str(error))
         raise typer.Exit(exits.FAILED) from None
+    except KeyboardInterrupt:  # here: older versions of typer have another exit code for it
+        raise typer.Exit(exits.INTERRUPTED) from None
     if json:
         screen.show_json(report)
     else:
