@@ -61,6 +61,8 @@ class RedisWorkerStore:
         self._close = close
         self._shielded: set[asyncio.Task[object]] = set()
         self._pages: dict[str, tuple[int, int]] = {}
+        self._listed = False
+        """May be on the list of holders. Who lost its last lease has nothing to settle: its claim tells."""
 
     @property
     def unbroken_since(self) -> float | None:
@@ -92,7 +94,7 @@ class RedisWorkerStore:
             self._settle(name, [settlements[at] for at in group], last and n == len(groups) - 1)
             for n, (name, group) in enumerate(groups.items())
         ]
-        claiming = None if claim is None else self._claim(claim)
+        claiming = None if claim is None else self._claim(claim, last=last and not groups and self._listed)
         settled = [False] * len(settlements)
         for call, group in zip(calls, groups.values(), strict=True):
             for at, bit in zip(group, cast(bytes, await call.answer()), strict=True):
@@ -101,6 +103,7 @@ class RedisWorkerStore:
             return TurnAnswer(settled, None)
         call_id, call = claiming
         answer = self._read_claim(cast(list[Any], await call.answer()), call_id, claim)
+        self._listed = bool(answer.leases) or (self._listed and not last)
         if answer.seat:
             self._ears.seated.add(self._keys.wake)
         else:
@@ -126,11 +129,12 @@ class RedisWorkerStore:
                     args += (settlement.job_id, settlement.token)
         return self._caller.call(name, args)
 
-    def _claim(self, claim: ClaimRequest) -> tuple[str, Call]:
+    def _claim(self, claim: ClaimRequest, *, last: bool) -> tuple[str, Call]:
         call_id = self._caller.next_call_id()
         args = (
             call_id,
             self._worker_id,
+            int(last),
             self._keys.wake,
             claim.want,
             claim.lease_ms,

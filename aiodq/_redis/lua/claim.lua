@@ -3,8 +3,9 @@
 -- new fence. With slots left, the worker takes a seat and is told how long to sleep; full, it gives its seat up and
 -- wakes somebody else. Only a steady caller takes expired leases, and none does in a call that finds the clock ahead.
 -- KEYS: meta turn schedule processing payload lease tally fence idle workers
--- ARGV: call worker wake want lease_ms max_bytes expected_us steady_in_ms far_permille clamp_from
---   call, worker: the caller's call id and id   wake: prefix of wake channels   want: how many jobs, at most 100
+-- ARGV: call worker last wake want lease_ms max_bytes expected_us steady_in_ms far_permille clamp_from
+--   call, worker: the caller's call id and id   last: 1: it holds no lease any more, but is listed as a holder
+--   wake: prefix of wake channels   want: how many jobs, at most 100
 --   lease_ms: length of the leases   max_bytes: budget for payloads   expected_us: server time the caller expects, or -1
 --   steady_in_ms: 0, or the time until the caller may take expired leases   far_permille: 1000 to 2000
 --   clamp_from: where to go on with pulling leases in, or -1
@@ -26,6 +27,7 @@ local stepped = expected_us >= 0 and now_us > expected_us + CLOCK_STEP_US
 if expected_us < 0 or now_us < expected_us - CLOCK_STEP_US then clamp_from = 0 end
 if clamp_from >= 0 then clamp_from = clamp(clamp_from) end
 redis.call('ZREM', idle, worker)
+if last == '1' then redis.call('ZREM', workers, worker) end
 if exceptions[2] then
   redis.call('SET', turn, call, 'EX', 120)
   if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodq._core.due import NOW
-from aiodq._core.store import SILENT_MS, Entry, SweepAnswer
+from aiodq._core.store import SILENT_MS, ClaimRequest, Entry, SweepAnswer
 from tests.shards import LEASE_MS, Hand, OpenShard, Seeds
 
 
@@ -118,6 +118,21 @@ async def test_convict_turns_pages(shard: OpenShard) -> None:
     assert len(expired) == 200
     assert state.lease == before.lease
     assert dying.id not in state.workers
+
+
+async def test_who_lost_its_last_lease_leaves_the_list_with_its_next_look(shard: OpenShard) -> None:
+    """It has nothing to settle, and while it was listed others would sweep for nothing."""
+    hand, other = await shard.listener("w"), await shard.listener("other")
+    await shard.store.enqueue([Entry("a", b"", NOW)])
+    await hand.take()
+    await shard.lapse("a")
+    await other.take()
+    assert hand.id in (await shard.state()).workers
+    answer = await hand.turn(claim=ClaimRequest(1, LEASE_MS), last=True)
+    assert answer.claim is not None
+    assert (answer.claim.seat, answer.claim.leases) == (1, [])
+    assert set((await shard.state()).workers) == {other.id}
+    assert (await other.claim(5)).others == 0
 
 
 async def test_leaving_gives_up_the_seat_and_the_listing(shard: OpenShard, seeds: Seeds) -> None:
