@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import anyio
@@ -69,7 +70,7 @@ def demo(
         return
     refuse_memory(url)
     # A demo that is told to end cleans up as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     plan = Plan(read_orders(orders), url, minute_s=0.05 if fast else 0.15)
     try:
         with Picture(quiet=json) as picture:
@@ -84,3 +85,7 @@ def demo(
     else:
         show_report(report, everything=everything)
     raise typer.Exit(exits.OK if report.passed else exits.FAILED)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
