@@ -32,7 +32,7 @@ class Patience:
         self.fail_fast = fail_fast
 
     def is_over(self, link: Link, started: float, first_sent: float | None) -> bool:
-        if self.fail_fast and not link.ever_connected:
+        if link.closed or (self.fail_fast and not link.ever_connected):
             return True
         since = first_sent if self.endless else started
         return since is not None and time.monotonic() - since >= self.seconds

@@ -78,7 +78,7 @@ class Link:
         self._connection: Connection | None = None
         self._backoff = Backoff()
         self._not_before = 0.0
-        self._closed = False
+        self.closed = False
         self.ever_connected = False
         self.unbroken_since: float | None = None
         """`time.monotonic()` since when every call succeeded on this connection; None: there is none."""
@@ -87,7 +87,7 @@ class Link:
         """Puts one packed command into the next write. The future is always given a result; errors are
         values."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if self._closed:
+        if self.closed:
             future.set_result(Lost("the connection was closed by this process", sent=False))
             return future
         self._waiting.append((command, future))
@@ -104,7 +104,7 @@ class Link:
             await close_quietly(connection)
 
     async def aclose(self) -> None:
-        self._closed = True
+        self.closed = True
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.wait([self._pump])
@@ -125,6 +125,10 @@ class Link:
                     continue
                 except foreign.RedisError as error:
                     self._answer_all(error)
+                    continue
+                except Exception as error:  # noqa: BLE001
+                    # As a host name that cannot be encoded: nobody may be left waiting.
+                    self._answer_all(_lost(error, sent=False))
                     continue
                 batch, self._waiting = self._waiting, []
                 await self._exchange(connection, batch)
