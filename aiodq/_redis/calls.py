@@ -123,9 +123,11 @@ class Call:
         return error
 
     def _gave_up(self, error: Exception, *, sent: bool) -> StoreUnavailable:
-        name = self._script.header.name
-        fate = "it may have been carried out; repeating it is safe" if sent else "nothing was changed"
-        return StoreUnavailable(f"no answer to {name} within {self._patience.seconds:g} s ({error}): {fate}")
+        name, tried_s = self._script.header.name, time.monotonic() - self._started
+        if not self._link.ever_connected:
+            return StoreUnavailable(f"cannot reach the server: {error}; {name} was not sent")
+        fate = "it may have been carried out; repeating it is safe" if sent else "it was not carried out"
+        return StoreUnavailable(f"no answer to {name}, tried for {tried_s:.1f} s ({error}): {fate}")
 
 
 class Caller:
