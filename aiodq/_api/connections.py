@@ -136,9 +136,13 @@ class Connections:
 
     def ready(self) -> Store | None:
         """The store, if it is open in the running event loop."""
-        last = self._last
-        if last is not None and last[1].is_open and last[0] is asyncio.get_running_loop():
+        last, loop = self._last, asyncio.get_running_loop()
+        if last is not None and last[1].is_open and last[0] is loop:
             return last[2]
+        # Used in another thread's loop meanwhile: what is held in this one is open here all the same.
+        held = self._held.get(loop)
+        if held and held[-1].is_open:
+            return self._remember(held[-1])
         return None
 
     async def store(self) -> Store:

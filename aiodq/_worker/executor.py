@@ -83,7 +83,7 @@ class Executor:
         """All runs that this worker has, those that lost their lease included."""
         for shard in self.shards:
             yield from list(shard.held.values())
-            yield from list(shard.leaving.values())
+            yield from list(shard.leaving)
 
     def start(self, shard: Shard, leases: Sequence[Lease], claimed_at: float) -> None:
         """Begins the runs of freshly claimed jobs, each of which has a slot taken; `claimed_at`: when their
@@ -91,7 +91,7 @@ class Executor:
         server_ms = shard.now_ms()
         for lease in leases:
             run = Run(lease=lease, host=shard, token=lease.token, renewed_at=claimed_at)
-            before = shard.held.get(lease.job_id) or shard.leaving.get(lease.job_id)
+            before = shard.has(lease.job_id)
             if before is not None:
                 self._meet(shard, before, run)
                 continue
@@ -128,7 +128,7 @@ class Executor:
         waiting = run.handle is None and not run.ended
         shard.lost(run, token)
         if run.lost and waiting:
-            shard.leaving.pop(run.job_id, None)
+            shard.leaving.discard(run)
             run.ended = True
             self._isolation.forget(run)
             self._free_slot(shard)
@@ -230,8 +230,7 @@ class Executor:
         self.ends += 1
         run.ended = True
         if run.lost:
-            shard.leaving.pop(run.job_id, None)
-            self.timeouts.stuck.discard(run)
+            shard.leaving.discard(run)
             self._free_slot(shard)
         elif error is None and not self._reporter.active:
             run.settlement = Acked(run.lease.job_id, run.token, run.remember)
@@ -245,7 +244,6 @@ class Executor:
 
     def _verdict(self, run: Run, error: BaseException | None) -> Verdict:
         run.finished = time.monotonic()
-        self.timeouts.stuck.discard(run)
         try:
             verdict = decision.after_run(self._facts(run), error, run.stopped)
         except Exception:
@@ -299,8 +297,8 @@ class Executor:
         else:
             run.task, run.policy, run.remember = before.task, before.policy, before.remember
             timed_out = before.stopped == "timeout" and not before.lost
-            before.lost = True
-            shard.leaving[run.job_id] = before
+            before.lost, before.stuck = True, before.stuck or timed_out
+            shard.leaving.add(before)
             shard.held[run.job_id] = run
             if timed_out:
                 self._settle(run, decision.after_run(self._facts(run), asyncio.CancelledError(), "timeout"))

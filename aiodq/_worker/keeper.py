@@ -60,6 +60,7 @@ class Keeper:
         self._pulse = pulse
         self._accesses: dict[Shard, tuple[KeeperStore, asyncio.Lock]] = {}
         self._wakes: list[asyncio.Event] = []
+        self._asked_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -81,7 +82,8 @@ class Keeper:
             self._thread.join()
 
     def renew_now(self) -> None:
-        """Renews everything that is held, at once. From any thread."""
+        """Renews every lease that began before now, at once. From any thread."""
+        self._asked_at = time.monotonic()
         self._call(self._wake_all)
 
     async def extend(self, shard: Shard, run: Run, /) -> None:
@@ -148,10 +150,10 @@ class Keeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await wake.wait()
-            at_once = wake.is_set() or failures > 0
+            asked_at = time.monotonic() if failures else self._asked_at if wake.is_set() else None
             wake.clear()
             try:
-                for page in _pages(self._due(shard, at_once=at_once)):
+                for page in _pages(self._due(shard, asked_at)):
                     for run, token in await self._extend(shard, page):
                         self._main.call_soon_threadsafe(self._on_lost, shard, run, token)
                 failures = 0
@@ -162,14 +164,14 @@ class Keeper:
                 failures += 1
                 log.exception("leases of queue %s could not be renewed, trying again", shard.queue)
 
-    def _due(self, shard: Shard, *, at_once: bool) -> list[tuple[Run, str]]:
-        """What to renew now: nothing until one lease is a third old, then all that are half as old with
-        it.
+    def _due(self, shard: Shard, asked_at: float | None) -> list[tuple[Run, str]]:
+        """What to renew now: nothing until one lease is a third old, then all that are half as old with it.
+        After a call for renewal, or a renewal that failed: all leases from before that.
         """
         now, third_s = time.monotonic(), self._lease_ms / 3000
         runs = [run for run in list(shard.held.values()) if run.keep_until > now and not run.lost]
-        if at_once:
-            return [(run, run.token) for run in runs]
+        if asked_at is not None:
+            return [(run, run.token) for run in runs if run.renewed_at < asked_at]
         # A quarter of a third early: the next look would be too late by as much.
         if not any(now - run.renewed_at >= third_s * 0.75 for run in runs):
             return []

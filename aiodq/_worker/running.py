@@ -55,6 +55,7 @@ class Run(Struct, eq=False, kw_only=True):
         deadline: when the handler is to be stopped, or next looked at after that.
         stopped: why the handler was cancelled.
         lost: another claim has the job; nothing of this run is written any more.
+        stuck: its handler ignores its cancellation; the job may run again beside it.
         ended: the handler has ended, or will never begin.
         unsure: its settlement was sent once without an answer, so a refusal says little.
     """
@@ -75,6 +76,7 @@ class Run(Struct, eq=False, kw_only=True):
     handle: asyncio.Task[None] | None = None
     stopped: StopReason | None = None
     lost: bool = False
+    stuck: bool = False
     ended: bool = False
     settlement: Settlement | None = None
     error: str | None = None

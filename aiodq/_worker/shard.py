@@ -62,7 +62,7 @@ class Shard:
         self.claimer = Claimer(lease_ms=lease_ms, now=time.monotonic() + first_look_in_s)
         self.settler = Settler()
         self.held: dict[str, Run] = {}
-        self.leaving: dict[str, Run] = {}
+        self.leaving: set[Run] = set()
         self.state: object = None
         self.closing = False
         self.poke: Callable[[], None] = _nobody
@@ -80,6 +80,13 @@ class Shard:
     def holds_besides(self, settling: int) -> bool:
         """Leases remain when that many of the held ones are settled."""
         return len(self.held) > settling
+
+    def has(self, job_id: str) -> Run | None:
+        """The run of that job that this worker still has, if any; one that is stuck is in nobody's way."""
+        run = self.held.get(job_id)
+        if run is None and self.leaving:
+            return next((left for left in self.leaving if left.job_id == job_id and not left.stuck), None)
+        return run
 
     def settle(self, run: Run) -> None:
         """Its settlement is decided: for the next turn."""
@@ -99,7 +106,7 @@ class Shard:
         if self.held.get(run.job_id) is run:
             del self.held[run.job_id]
         if not run.ended:
-            self.leaving[run.job_id] = run
+            self.leaving.add(run)
             run.stop("lost")
         self.missed(run)
         self.poke()

@@ -27,7 +27,6 @@ class Timeouts:
 
     def __init__(self, running: Callable[[], Iterable[Run]], loop: asyncio.AbstractEventLoop) -> None:
         self.next = math.inf
-        self.stuck: set[Run] = set()
         self._running = running
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
@@ -65,7 +64,7 @@ class Timeouts:
             run.stop("timeout")
         else:
             run.deadline = math.inf
-            self.stuck.add(run)
+            run.stuck = True
             log.error(
                 "the handler of job %s (task %s) ignores its cancellation (%s): "
                 "its slot stays taken until it ends, its lease is left to others",
