@@ -143,6 +143,6 @@ async def test_a_connection_that_cannot_even_be_tried_is_told() -> None:
     """The encoding of host names raises neither a connection error nor one of redis-py's."""
     backend = RedisBackend(url=f"redis://{'x' * 70}.example:6379/0")
     async with asyncio.timeout(5):
-        with pytest.raises(StoreUnavailable, match="nothing was changed"):
+        with pytest.raises(StoreUnavailable, match="not sent|not carried out"):
             await backend.store("q").enqueue([Entry("a", b"", NOW)])
     await backend.aclose()
