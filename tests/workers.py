@@ -26,6 +26,7 @@ class Bench:
     Attributes:
         starts: (job id, `time.monotonic()`) of each start of a handler that notes itself.
         events: what all workers made here told.
+        dead_workers: the test left some in the list of lease holders.
     """
 
     def __init__(self, queue: Queue, url: str) -> None:
@@ -33,6 +34,7 @@ class Bench:
         self.url = url
         self.starts: list[tuple[str, float]] = []
         self.events: list[Event] = []
+        self.dead_workers = False
 
     def worker(self, **settings: Any) -> Worker:
         """A worker of this queue; short lease and grace unless said otherwise."""

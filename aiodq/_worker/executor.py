@@ -76,7 +76,7 @@ class Executor:
         self._freed = freed
         self._named: set[str] = set()
         self._isolation = Isolation(
-            slots, loop, begin=self._begin, give_up=self._give_up_suspect, reopened=freed
+            slots, loop, begin=self._begin, give_up=self._give_up_suspect, reopened=self._reopened
         )
 
     def runs(self) -> Iterable[Run]:
@@ -103,12 +103,16 @@ class Executor:
             call = self._prepare(run, shard, server_ms)
             if call is None:
                 continue
-            if lease.crashes >= SUSPECT_CRASHES:
-                self._isolation.hold(run, call)
-            else:
+            if lease.crashes < SUSPECT_CRASHES:
                 self._begin(run, call)
-        if self._slots.closed:
-            self._isolation.check(self.active)
+            elif self._isolation.busy:
+                self._settle(run, Verdict(Released(lease.job_id, lease.token)))
+            else:
+                self._isolation.hold(run, call)
+        if self._slots.narrow and not self._isolation.busy:
+            self._slots.narrow = False
+            self._freed()
+        self.check_isolation()
 
     def stop_all(self) -> None:
         """The grace is over: cancels every handler, so that its job goes back uncounted."""
@@ -118,9 +122,15 @@ class Executor:
                 run.stop("shutdown")
                 run.deadline = deadline
 
+    def check_isolation(self) -> None:
+        """Something has ended or is settled: a job to be run alone may be next."""
+        if self._slots.closed:
+            self._isolation.check(active=self.active, held=sum(len(shard.held) for shard in self.shards))
+
     def release_waiting(self) -> None:
-        """The worker stops: gives back the jobs that were to run alone later."""
-        for run in self._isolation.release_all():
+        """The worker stops: gives back a job that was to run alone later."""
+        run = self._isolation.release()
+        if run is not None:
             self._settle(run, Verdict(Released(run.job_id, run.token)))
 
     def lost(self, shard: Shard, run: Run, token: str) -> None:
@@ -130,9 +140,9 @@ class Executor:
         if run.lost and waiting:
             shard.leaving.discard(run)
             run.ended = True
-            self._isolation.forget(run)
+            self._isolation.release()
             self._free_slot(shard)
-            self._isolation.check(self.active)
+            self.check_isolation()
         elif run.lost and not run.ended:
             run.deadline = time.monotonic() + STUCK_AFTER_S
             self.timeouts.watch(run.deadline)
@@ -238,8 +248,7 @@ class Executor:
             shard.settler.add(run)
         else:
             self._settle(run, self._verdict(run, error))
-        if self._slots.closed:
-            self._isolation.check(self.active)
+        self.check_isolation()
         shard.poke()
 
     def _verdict(self, run: Run, error: BaseException | None) -> Verdict:
@@ -309,6 +318,12 @@ class Executor:
     def _give_up_suspect(self, run: Run) -> None:
         why = "to be run alone, but its worker did not become empty"
         self._settle(run, decision.put_off(self._facts(run), SUSPECT_PUT_OFF_MS, why))
+
+    def _reopened(self) -> None:
+        """What was given back meanwhile, and whatever else came, may be claimed again."""
+        for shard in self.shards:
+            shard.claimer.look_by(time.monotonic())
+            shard.poke()
 
     def _unknown(self, run: Run, shard: Shard) -> None:
         verdict = decision.handed_back(self._facts(run), f"no handler for task {run.task!r} here")

@@ -293,6 +293,7 @@ class Runtime:
         """A turn was answered and its jobs have begun."""
         if not self.consuming.is_set() and all(s.claimer.last_claim is not None for s in self._shards):
             self.consuming.set()
+        self._executor.check_isolation()
         for sweeper in self._sweepers:
             sweeper.consider()
         if len(self._shards) > 1:

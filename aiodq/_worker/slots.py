@@ -44,6 +44,8 @@ class Portion:
         free = self.limit.room(slots.free)
         if free <= 0 or slots.closed:
             return 0
+        if slots.narrow:
+            return min(most, 1) if slots.taken == 0 else 0
         if len(slots.portions) == 1:
             return min(free, most)
         rivals = [p for p in slots.portions if p.waits and p is not self and p.limit.room(1) > 0]
@@ -75,12 +77,13 @@ class Portion:
 
 
 class Slots:
-    """All slots of one worker. `closed`: none is given out for now."""
+    """All slots of one worker. `closed`: none is given out for now; `narrow`: only one at a time."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.free = count
         self.closed = False
+        self.narrow = False
         self.portions: list[Portion] = []
 
     @property
