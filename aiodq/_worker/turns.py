@@ -98,21 +98,25 @@ class TurnLoop:
         while True:
             flight = flight or self._depart()
             if flight is None:
-                if shard.closing:
+                # Between `_depart` and `_pause` nothing may wait: a poke in between would be lost.
+                if shard.closing and not self._left:
                     await self._leave()
-                    if not shard.held:
-                        return
-                await self._pause()
+                elif shard.closing and not shard.held:
+                    return
+                else:
+                    await self._pause()
                 continue
             leases = await self._arrive(flight)
             arrived = flight
             # On its way before these jobs begin: the server and the handlers work at the same time.
-            flight = self._depart() if leases else None
+            flight = self._depart(landed=len(leases)) if leases else None
             self._executor.start(shard, leases, arrived.sent)
             self._landed()
 
-    def _depart(self) -> Flight | None:
-        """Sends what there is to settle and to claim; None when there is nothing."""
+    def _depart(self, *, landed: int = 0) -> Flight | None:
+        """Sends what there is to settle and to claim; None when there is nothing. `landed`: leases that are
+        this worker's already, and not held yet.
+        """
         shard, now = self.shard, time.monotonic()
         if now < self._not_before:
             return None
@@ -124,7 +128,8 @@ class TurnLoop:
         if not runs and claim is None:
             return None
         settlements = [run.settlement for run in runs if run.settlement is not None]
-        turn = shard.access.turn(settlements, claim, last=not shard.holds_besides(len(runs)))
+        last = not landed and not shard.holds_besides(len(runs))
+        turn = shard.access.turn(settlements, claim, last=last)
         return Flight(runs, claim, now, self._executor.ends, start_task(turn, self._loop, "aiodq-turn"))
 
     def _request(self, now: float) -> ClaimRequest | None:
@@ -249,8 +254,6 @@ class TurnLoop:
 
     async def _leave(self) -> None:
         """Once, when closing: gives up the seat in the queue of those who wait."""
-        if self._left:
-            return
         self._left = True
         try:
             await self.shard.access.leave(holds=bool(self.shard.held))
