@@ -278,7 +278,7 @@ class Executor:
                 verdict.error,
             )
         elif verdict.error is not None:
-            log.warning("job %s (task %s): %s: %s", run.job_id, run.task, settlement.outcome, verdict.error)
+            log.info("job %s (task %s): %s: %s", run.job_id, run.task, settlement.outcome, verdict.error)
 
     def _settle(self, run: Run, verdict: Verdict) -> None:
         """The run has ended, or will never begin, with that."""
