@@ -130,7 +130,7 @@ async def test_a_suspect_that_cannot_be_alone_is_given_back_uncounted(
     await die_with(bench, "suspect", times=2)
     await work.enqueue("long")
     async with bench.worker():
-        await bench.until_in("scheduled", "suspect")
+        await bench.until(lambda: bool(bench.told(JobSettled)))
         (settled,) = bench.told(JobSettled)
         assert (settled.job_id, settled.outcome) == ("suspect", "release")
         assert bench.runs("suspect") == 0
