@@ -26,6 +26,11 @@ CLAMP_AGAIN_S: Final = 0.05
 RESUME_SPREAD_S: Final = 0.1
 SHORTEST_WAIT_S: Final = 0.0005
 
+LONGEST_HALF_S: Final = 1.0
+"""An answer was made at most this long before it came, however long the claim was repeated before: what an
+outage takes is no travelling time.
+"""
+
 
 class Claimer:
     """One worker's claiming state of one shard.
@@ -37,6 +42,7 @@ class Claimer:
         seat: 1 or 2 when this worker answers for the head of the schedule.
         others: how many other workers hold leases here, as last heard.
         last_claim: when the last claim was answered.
+        claimed_us: the server's time of that answer, Unix µs.
     """
 
     def __init__(self, *, lease_ms: int, now: float) -> None:
@@ -47,6 +53,7 @@ class Claimer:
         self.others = 0
         self.gave = 0
         self.last_claim: float | None = None
+        self.claimed_us = 0
         self.stepped_by_us = 0
         self._lease_ms = lease_ms
         self._steady_s = min(STEADY_S, lease_ms / 1000)
@@ -91,8 +98,8 @@ class Claimer:
 
     def answered(self, answer: ClaimAnswer, *, sent: float, now: float) -> None:
         """Takes in what a claim said; `sent` and `now` are the ends of its round trip."""
-        middle = (sent + now) / 2
-        self._in_flight, self.last_claim = False, now
+        middle = max((sent + now) / 2, now - LONGEST_HALF_S)
+        self._in_flight, self.last_claim, self.claimed_us = False, now, answer.now_us
         self.paused, self.seat, self.others, self.gave = (
             answer.paused,
             answer.seat,

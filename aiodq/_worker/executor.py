@@ -88,7 +88,7 @@ class Executor:
     def start(self, shard: Shard, leases: Sequence[Lease], claimed_at: float) -> None:
         """Begins the runs of freshly claimed jobs, each of which has a slot taken; `claimed_at`: when their
         leases began at the latest, by the monotonic clock."""
-        server_ms = shard.now_ms()
+        server_ms = shard.claimer.claimed_us // 1000
         for lease in leases:
             run = Run(lease=lease, host=shard, token=lease.token, renewed_at=claimed_at)
             before = shard.has(lease.job_id)

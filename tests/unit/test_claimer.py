@@ -64,6 +64,13 @@ def test_a_wait_counts_from_the_middle_of_the_round_trip(claimer: Claimer) -> No
     assert claimer.look_at == pytest.approx(5.1)
 
 
+def test_an_outage_is_no_travelling_time(claimer: Claimer) -> None:
+    claim(claimer, 0.0, answer(wait_s=5.0), took=100.0)
+    assert claimer.look_at == pytest.approx(104.0)
+    assert claimer.server_us(100.0) == SERVER_US + 1_000_000
+    assert claimer.claimed_us == SERVER_US
+
+
 def test_a_worker_with_free_slots_asks_only_at_the_planned_look(claimer: Claimer) -> None:
     claim(claimer, 0.0, answer(wait_s=5.0, gave=3))
     assert request(claimer, 5.09) is None
