@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Self, cast
 
@@ -20,6 +21,7 @@ class SentinelSet:
     def __init__(self, directory: Path) -> None:
         self.nodes = [ServerProcess("valkey", directory / f"node{n}", *_REPLICATION) for n in range(3)]
         self.sentinels = [_Sentinel("valkey", directory / f"sentinel{n}") for n in range(3)]
+        self.elected_at = 0.0
 
     @property
     def url(self) -> str:
@@ -50,6 +52,13 @@ class SentinelSet:
             _, port = cast(tuple[object, int], client.execute_command(*question))
         return next(node for node in self.nodes if node.port == int(port))
 
+    def online(self) -> int:
+        """How many replicas follow the master."""
+        with self.master().client() as client:
+            info = client.info("replication")
+        slaves = [value for name, value in info.items() if name.startswith("slave") and name[5:].isdigit()]
+        return sum(1 for slave in slaves if slave["state"] == "online" and slave["lag"] <= 1)
+
     def in_step(self) -> int:
         """How many replicas have all that the master has."""
         with self.master().client() as client:
@@ -58,16 +67,28 @@ class SentinelSet:
         slaves = [value for name, value in info.items() if name.startswith("slave") and name[5:].isdigit()]
         return sum(1 for slave in slaves if slave["state"] == "online" and slave["offset"] >= offset)
 
+    def cut_replication(self) -> None:
+        """From now on nothing that the master acknowledges reaches a replica: a failover loses it."""
+        with self.master().client() as client:
+            client.execute_command("ACL", "SETUSER", "replica", "off")
+            client.execute_command("CLIENT", "KILL", "USER", "replica")
+
     def fail_over(self) -> None:
         """Kills the master; returns when the Sentinels name another one. The killed node comes back as a
-        replica."""
+        replica. `elected_at` is when that was, by the monotonic clock."""
         old = self.master()
         old.kill()
         wait_until(lambda: self.master() is not old, 20, "a new master")
+        self.elected_at = time.monotonic()
         old.start()
 
 
-_REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "10")
+_REPLICATION = (
+    *("--repl-diskless-sync-delay", "0", "--repl-timeout", "10"),
+    # Replicas come as a user of their own, so that replication can be cut while clients go on.
+    *("--masteruser", "replica", "--masterauth", "secret"),
+    *("--user", "replica", "on", ">secret", "+psync", "+replconf", "+ping"),
+)
 
 
 class _Sentinel(ServerProcess):

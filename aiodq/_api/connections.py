@@ -34,8 +34,8 @@ Url: TypeAlias = str | Callable[[], str]
 URL_VARIABLES: Final = ("AIODQ_URL", "REDIS_URL")
 """Read in this order when a queue has neither `url=` nor `redis=`."""
 
-_REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
-_LATER_SCHEMES: Final = ("redis+cluster", "redis+sentinel", "rediss+cluster", "rediss+sentinel")
+_REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_LATER_SCHEMES: Final = ("redis+cluster", "rediss+cluster")
 
 
 class RedisClient(Protocol):
@@ -255,7 +255,10 @@ def _check_url(url: object) -> str:
     return url
 
 
-_KNOWN: Final = "expected redis://, rediss:// or unix:// (Valkey too), embedded://DIR or memory://NAME"
+_KNOWN: Final = (
+    "expected redis://, rediss:// or unix:// (Valkey too), redis+sentinel://HOST,HOST/SERVICE, "
+    "embedded://DIR or memory://NAME"
+)
 
 
 def _check_client(client: object) -> None:

@@ -112,6 +112,21 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         "A dead letter is scheduled again, its counters reset.",
         repeats=True,
     ),
+    Transition(
+        "resend",
+        (("absent", "scheduled"),),
+        "After a failover: a producer sends its last enqueues again; what is there, or has ended, is left.",
+        repeats=True,
+    ),
+    Transition(
+        "finished",
+        (("processing", "absent"), ("scheduled", "absent")),
+        "After a failover: a worker tells its last acks again; a job whose claim was lost too waits again, "
+        "and ends if its payload is the same.",
+        fenced=True,
+        drains=True,
+        repeats=True,
+    ),
     Transition("purge", (("dead", "absent"),), "Dead letters are removed by id.", drains=True, repeats=True),
     Transition(
         "trim", (("dead", "absent"),), "The oldest dead letters are removed, by age and count.", drains=True

@@ -37,6 +37,10 @@ DEDUPE_MS = 300_000
 """How long at least the id of a finished job is refused again, when it was given by the caller (at most twice
 this)."""
 
+REPLAY_MS = 60_000
+"""Where a failover can happen: how long at least it is noted when a job has ended (at most twice this). An
+enqueue that its producer sends again after a failover does not make such a job anew."""
+
 FIRST_SEAT_CAP_MS = 10_000
 """The longest sleep of a worker that holds a seat."""
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from aiodq._core.due import Due
 from aiodq._core.lease import Token, parse_token
-from aiodq._core.store import DEDUPE_MS, SECOND_SEAT_MS, Found, Notice, Was
+from aiodq._core.store import DEDUPE_MS, REPLAY_MS, SECOND_SEAT_MS, Found, Notice, Was
 from aiodq._memory.clock import Clock
 from aiodq._memory.scored_set import ScoredSet
 
@@ -35,17 +35,19 @@ class Ear(Protocol):
 
 
 class DoneMarks:
-    """Ids of finished jobs and their due times: three buckets in a ring, each one window long.
+    """Ids of finished jobs and their due times, or when they ended: three buckets in a ring, each one window
+    long.
 
     A mark is kept for one to two windows. A server needs the third bucket as a guard while its clock moves
     within a script; here it only keeps the same form.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window_ms: int = DEDUPE_MS) -> None:
+        self._window_ms = window_ms
         self._buckets: list[tuple[int, dict[str, int]]] = [(-3, {}), (-3, {}), (-3, {})]
 
     def put(self, job_id: str, due_ms: int, now_ms: int) -> None:
-        window = now_ms // DEDUPE_MS
+        window = now_ms // self._window_ms
         if self._buckets[window % 3][0] != window:
             self._buckets[window % 3] = (window, {})
         self._buckets[window % 3][1][job_id] = due_ms
@@ -53,7 +55,7 @@ class DoneMarks:
     def get(self, job_id: str, now_ms: int) -> int | None:
         """The due time of the job that finished last under this id; None: no mark."""
         for window, marks in sorted(self._buckets, key=lambda bucket: -bucket[0]):
-            if now_ms < (window + 2) * DEDUPE_MS and job_id in marks:
+            if now_ms < (window + 2) * self._window_ms and job_id in marks:
                 return marks[job_id]
         return None
 
@@ -80,6 +82,7 @@ class Parts:
         self.idle = ScoredSet()
         self.workers = ScoredSet()
         self.done = DoneMarks()
+        self.past = DoneMarks(REPLAY_MS)
         self.last_fence = 0
         self.paused: str | None = None
         self.ears: dict[str, list[Ear]] = {}

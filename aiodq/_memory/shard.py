@@ -24,12 +24,12 @@ from aiodq._core.store import (
     SweepAnswer,
     Was,
 )
+from aiodq._memory.failover import Telling
 from aiodq._memory.parts import Ear
-from aiodq._memory.repair import Repairing
 from aiodq._memory.scored_set import ScoredSet
 
 
-class Shard(Repairing):
+class Shard(Telling):
     """The moves of jobs between the places."""
 
     # -- producers and operators
@@ -103,6 +103,8 @@ class Shard(Repairing):
             for job_id in job_ids:
                 if self.schedule.remove(job_id):
                     self.drop(job_id)
+                    if self.replays:
+                        self.note_past([job_id])
             return answers
 
     def replay(self, revivals: Sequence[Revival]) -> list[bool]:
@@ -160,6 +162,8 @@ class Shard(Repairing):
                     self.drop(end.job_id)
                     if end.remember:
                         self.done.put(end.job_id, parse_token(end.token).due_ms, now_ms)
+                    if self.replays:
+                        self.note_past([end.job_id])
             return answers
 
     def retry(self, ended: Sequence[Deferred]) -> list[bool]:

@@ -20,8 +20,11 @@ from aiodq._core.store import Notice
 from aiodq._redis import sentinel
 from aiodq._redis.calls import ONCE, PRODUCER, WORKER, Caller
 from aiodq._redis.ears import Ears
+from aiodq._redis.identity import Identity
 from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import Connection, Link
+from aiodq._redis.resender import Resender
+from aiodq._redis.reteller import Reteller
 from aiodq._redis.scripts import VERSION, Scripting
 from aiodq._redis.store import RedisStore
 from aiodq._redis.worker_store import RedisKeeperStore, RedisWorkerStore
@@ -81,6 +84,13 @@ def connection_maker(
     return make, float(reply_timeout)
 
 
+def leads_to_sentinels(*, url: str | None = None, client: object | None = None) -> bool:
+    """Whether a failover to a replica can happen behind this URL or client, as far as they show it."""
+    if isinstance(client, Redis):
+        return isinstance(client.connection_pool, SentinelConnectionPool)
+    return url is not None and url.partition("://")[0] in sentinel.SCHEMES
+
+
 def _of_url(url: str) -> tuple[type[AbstractConnection], dict[str, Any]]:
     if url.partition("://")[0] in sentinel.SCHEMES:
         return sentinel.of_url(url)
@@ -127,14 +137,24 @@ class RedisBackend:
     """See `aiodq._core.store.Backend`. Made, used and closed in one event loop; makes no connection until it
     is used.
 
+    Args:
+        replays: after the server was exchanged or restarted, producers send their last enqueues again, and
+            workers tell their last settlements again. None: where Sentinels are behind the URL or client.
+
     Raises:
         ConfigError: neither or an unusable URL or client.
     """
 
     def __init__(
-        self, *, url: str | None = None, client: object | None = None, scripting: Scripting = "eval"
+        self,
+        *,
+        url: str | None = None,
+        client: object | None = None,
+        scripting: Scripting = "eval",
+        replays: bool | None = None,
     ) -> None:
         self._make, self._reply_timeout_s = connection_maker(url=url, client=client)
+        self._replays = leads_to_sentinels(url=url, client=client) if replays is None else replays
         self._scripting: Scripting = scripting
         self._sender = new_sender_id()
         self._link = self._new_link()
@@ -144,14 +164,16 @@ class RedisBackend:
         self._lock = threading.Lock()  # keepers come from another thread
 
     def _new_link(self) -> Link:
-        return Link(self._make, reply_timeout_s=self._reply_timeout_s)
+        identity = Identity() if self._replays else None
+        return Link(self._make, reply_timeout_s=self._reply_timeout_s, identity=identity)
 
     def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> RedisStore:
         keys = ShardKeys(queue, prefix=prefix, shard=shard)
         store = self._stores.get(keys.base)
         if store is None:
             caller = Caller(self._link, keys, self._sender, self._scripting, PRODUCER)
-            store = self._stores[keys.base] = RedisStore(self, keys, caller)
+            again = Resender(caller, keys) if self._replays else None
+            store = self._stores[keys.base] = RedisStore(self, keys, caller, again)
         return store
 
     def worker(
@@ -160,7 +182,10 @@ class RedisBackend:
         link, close = self._share("worker", worker_id)
         ears = self._ears.setdefault(worker_id, Ears(self._make, worker_id))
         caller = Caller(link, keys, worker_id, self._scripting, WORKER)
-        return RedisWorkerStore(caller, keys, worker_id, ears, on_notice, close)
+        again = None
+        if self._replays:
+            again = Reteller(Caller(link, keys, new_sender_id(), self._scripting, WORKER), keys)
+        return RedisWorkerStore(caller, keys, worker_id, ears, on_notice, close, again)
 
     def keeper(self, keys: ShardKeys, worker_id: str) -> RedisKeeperStore:
         link, close = self._share("keeper", worker_id)

@@ -22,11 +22,14 @@ KINDS: Final[dict[str, str]] = {
     "done0": "HASH, lifetime: done marks, one of a ring of three: job id -> its due time, ms",
     "done1": "HASH, lifetime: the same",
     "done2": "HASH, lifetime: the same",
+    "past0": "HASH, lifetime: job id -> when it ended, us; a ring of three, only where a failover can happen",
+    "past1": "HASH, lifetime: the same",
+    "past2": "HASH, lifetime: the same",
 }
 """Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
 
 
-SPARE: Final = frozenset({"fence", "idle", "workers", "done0", "done1", "done2"})
+SPARE: Final = frozenset({"fence", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"})
 """Keys that nothing is lost with: workers write them anew."""
 
 
@@ -43,7 +46,7 @@ class ShardKeys:
         """The channel that every worker of the queue hears."""
 
     def _encoded(self, name: str) -> bytes:
-        suffix = f"done:{name[4:]}" if name.startswith("done") else name
+        suffix = f"{name[:4]}:{name[4:]}" if name.startswith(("done", "past")) else name
         return f"{self.base}{suffix}".encode()
 
     def named(self, name: str) -> bytes:

@@ -19,6 +19,7 @@ import hiredis
 from redis import exceptions as foreign
 
 from aiodq._redis.faults import CONNECTION_ERRORS, Lost
+from aiodq._redis.identity import Identity
 
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_CAP_S: Final = 1.0
@@ -68,10 +69,14 @@ class Link:
     Args:
         make: makes a new, unconnected connection.
         reply_timeout_s: how long to wait for the next reply until the connection counts as broken.
+        identity: asks each new connection which server it leads to.
     """
 
-    def __init__(self, make: Callable[[], Connection], *, reply_timeout_s: float) -> None:
+    def __init__(
+        self, make: Callable[[], Connection], *, reply_timeout_s: float, identity: Identity | None = None
+    ) -> None:
         self._make = make
+        self.identity = identity
         self._reply_timeout_s = reply_timeout_s
         self._waiting: list[tuple[bytes, asyncio.Future[Reply]]] = []
         self._pump: asyncio.Task[None] | None = None
@@ -150,6 +155,8 @@ class Link:
         self._connection = connection
         self.ever_connected = True
         self.unbroken_since = time.monotonic()
+        if self.identity is not None:
+            self._waiting[:0] = self.identity.questions()
         return connection
 
     async def _exchange(

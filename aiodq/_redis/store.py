@@ -11,6 +11,7 @@ from aiodq._core.lease import parse_token
 from aiodq._core.lifecycle import Place
 from aiodq._core.store import (
     BATCH,
+    REPLAY_MS,
     Entry,
     Found,
     KeeperStore,
@@ -26,6 +27,7 @@ from aiodq._redis.calls import Caller
 from aiodq._redis.gather import Gatherer
 from aiodq._redis.inspector import RedisInspector
 from aiodq._redis.keys import ShardKeys
+from aiodq._redis.resender import Resender
 
 if TYPE_CHECKING:
     from aiodq._redis.backend import RedisBackend
@@ -34,6 +36,7 @@ T = TypeVar("T")
 
 DUE_WIDTH: Final = 15
 ANSWER_WIDTH: Final = 1 + DUE_WIDTH
+ACCEPTED_WIDTH: Final = 16
 
 PLACES: Final[dict[str, Was]] = {"s": "scheduled", "p": "processing", "d": "dead", "n": "done", "a": "absent"}
 
@@ -43,12 +46,14 @@ def due_text(due: Due) -> str:
     return f"+{due.ms}" if due.relative else str(due.ms)
 
 
-def placed_from(answer: bytes) -> list[Placed]:
-    """Reads the answer of `enqueue` and `replace`."""
-    return [
+def placed_from(answer: bytes) -> tuple[list[Placed], int]:
+    """Reads the answer of `enqueue` and `replace`; also when they were accepted, µs."""
+    end = len(answer) - ACCEPTED_WIDTH
+    placed = [
         Placed(answer[at] == 0x31, answer[at] == 0x32, int(answer[at + 1 : at + ANSWER_WIDTH]))
-        for at in range(0, len(answer), ANSWER_WIDTH)
+        for at in range(0, end, ANSWER_WIDTH)
     ]
+    return placed, int(answer[end:])
 
 
 def pages(items: Sequence[T], size: int = BATCH) -> list[Sequence[T]]:
@@ -58,10 +63,13 @@ def pages(items: Sequence[T], size: int = BATCH) -> list[Sequence[T]]:
 class RedisStore:
     """See `aiodq._core.store.Store`."""
 
-    def __init__(self, backend: RedisBackend, keys: ShardKeys, caller: Caller) -> None:
+    def __init__(
+        self, backend: RedisBackend, keys: ShardKeys, caller: Caller, again: Resender | None = None
+    ) -> None:
         self._backend = backend
         self._keys = keys
         self._caller = caller
+        self._again = again
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
         self._enqueues = Gatherer(self._send_enqueue)
         self._replacements = Gatherer(self._send_replace)
@@ -79,16 +87,22 @@ class RedisStore:
         args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, flags]
         for entry in entries:
             args += (entry.job_id, due_text(entry.due), entry.payload)
-        return placed_from(cast(bytes, await self._caller.call("enqueue", args).answer()))
+        placed, accepted_us = placed_from(cast(bytes, await self._caller.call("enqueue", args).answer()))
+        if self._again is not None:
+            self._again.accepted(entries, placed, accepted_us)
+        return placed
 
     async def _send_replace(self, entries: list[Entry]) -> list[Placed]:
         args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake]
         for entry in entries:
             args += (entry.job_id, due_text(entry.due), entry.payload)
-        return placed_from(cast(bytes, await self._caller.call("replace", args).answer()))
+        placed, accepted_us = placed_from(cast(bytes, await self._caller.call("replace", args).answer()))
+        if self._again is not None:
+            self._again.accepted(entries, placed, accepted_us)
+        return placed
 
     async def _in_turn(
-        self, name: str, fixed: Sequence[str], rows: Sequence[Sequence[str | bytes | int]]
+        self, name: str, fixed: Sequence[str | int], rows: Sequence[Sequence[str | bytes | int]]
     ) -> str:
         """Calls a repeatable script page by page, one unanswered call at a time; joins the answers."""
         answers: list[bytes] = []
@@ -101,7 +115,10 @@ class RedisStore:
         return b"".join(answers).decode()
 
     async def cancel(self, job_ids: Sequence[str], /) -> list[Was]:
-        letters = await self._in_turn("cancel", (), [(job_id,) for job_id in job_ids])
+        replay_ms = 0 if self._again is None else REPLAY_MS
+        letters = await self._in_turn("cancel", (replay_ms,), [(job_id,) for job_id in job_ids])
+        if self._again is not None:
+            self._again.cancelled(job_ids)
         return [PLACES[letter] for letter in letters]
 
     async def reschedule(self, moves: Sequence[tuple[str, Due]], /) -> list[Was]:
@@ -178,6 +195,8 @@ class RedisStore:
         return RedisInspector(self._caller, self._keys)
 
     async def aclose(self) -> None:
+        if self._again is not None:
+            await self._again.aclose()
         await self._enqueues.aclose()
         await self._replacements.aclose()
 

@@ -11,6 +11,7 @@ from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
     BATCH,
     DEDUPE_MS,
+    REPLAY_MS,
     SILENT_MS,
     ClaimAnswer,
     ClaimRequest,
@@ -21,6 +22,7 @@ from aiodq._core.store import (
 from aiodq._redis.calls import Call, Caller
 from aiodq._redis.ears import Ears
 from aiodq._redis.keys import ShardKeys
+from aiodq._redis.reteller import Reteller
 from aiodq._redis.store import due_text, pages
 
 T = TypeVar("T")
@@ -52,8 +54,10 @@ class RedisWorkerStore:
         ears: Ears,
         on_notice: Callable[[Notice], None],
         close: Close,
+        again: Reteller | None = None,
     ) -> None:
         self._caller = caller
+        self._again = again
         self._keys = keys
         self._worker_id = worker_id
         self._ears = ears
@@ -99,10 +103,14 @@ class RedisWorkerStore:
         for call, group in zip(calls, groups.values(), strict=True):
             for at, bit in zip(group, cast(bytes, await call.answer()), strict=True):
                 settled[at] = bit == 0x31
+        if self._again is not None and settlements:
+            settled = await self._again.settled(settlements, settled)
         if claiming is None or claim is None:
             return TurnAnswer(settled, None)
         call_id, call = claiming
         answer = self._read_claim(cast(list[Any], await call.answer()), call_id, claim)
+        if self._again is not None:
+            self._again.claimed(answer.leases)
         self._listed = bool(answer.leases) or (self._listed and not last)
         if answer.seat:
             self._ears.seated.add(self._keys.wake)
@@ -116,7 +124,7 @@ class RedisWorkerStore:
         args: list[Arg] = [self._caller.next_call_id(), self._worker_id, int(last)]
         if name == "ack":
             flags = "".join("1" if cast(Acked, s).remember else "0" for s in settlements)
-            args += (flags if "1" in flags else "", DEDUPE_MS)
+            args += (flags if "1" in flags else "", DEDUPE_MS, 0 if self._again is None else REPLAY_MS)
         elif name != "bury":
             args.append(self._keys.wake)
         for settlement in settlements:
@@ -218,6 +226,8 @@ class RedisWorkerStore:
             task.cancel()
         if self._shielded:
             await asyncio.wait(self._shielded)
+        if self._again is not None:
+            await self._again.aclose()
         await self._close()
 
 

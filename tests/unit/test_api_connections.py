@@ -183,10 +183,9 @@ async def test_the_environment_is_read_on_opening(
     ("url", "says"),
     [
         ("redis+cluster://a:1", "redis+cluster:// URLs are not in this version of aiodq"),
-        ("redis+sentinel://a:1,b:1/name/0", "redis+sentinel:// URLs are not in this version"),
         (
             "http://user:secret@x",
-            "url=http://…: expected redis://, rediss:// or unix:// (Valkey too), embedded://DIR",
+            "url=http://…: expected redis://, rediss:// or unix:// (Valkey too), redis+sentinel://HOST,HOST/SERVICE",
         ),
         ("127.0.0.1:6379", "url='127.0.0.1:6379': expected redis://"),
         ("", "url=''"),

@@ -1,17 +1,19 @@
 -- ack: processing -> absent
 -- The job ended well, or had expired unrun. Where its flag is 1 it leaves a done mark for the de-duplication window.
--- KEYS: meta turn processing lease payload tally workers done0 done1 done2
--- ARGV: call worker last flags window_ms
+-- KEYS: meta turn processing lease payload tally workers done0 done1 done2 past0 past1 past2
+-- ARGV: call worker last flags window_ms replay_ms
 --   call, worker: the caller's call id and id   last: 1: the worker holds no lease after this
 --   flags: "" or one 0/1 for each job: leave a done mark   window_ms: how long done marks count
+--   replay_ms: 0, or how long it is noted that the job has ended, for enqueues sent again after a failover
 -- EACH: ids tokens
--- PARTS: drain version repeat token leave_processing forget
+-- PARTS: drain version repeat token leave_processing forget moment ring past
 -- RETURNS: one 1 (accepted) or 0 (the lease has passed to another) for each job
 local gone = leave_processing()
 if #gone > 0 then
   redis.call('HDEL', payload, unpack(gone))
   forget(gone)
 end
+local at_us = (flags ~= '' or replay_ms ~= '0') and moment()
 if flags ~= '' then
   local marks = {}
   for _, i in ipairs(mine) do
@@ -20,14 +22,9 @@ if flags ~= '' then
       marks[#marks + 1] = string.sub(tokens[i], 18, 32)
     end
   end
-  if #marks > 0 then
-    local time = redis.call('TIME')
-    local period = math.floor((time[1] * 1000 + math.floor(time[2] / 1000)) / window_ms)
-    local bucket = ({done0, done1, done2})[period % 3 + 1]
-    redis.call('HSET', bucket, unpack(marks))
-    redis.call('PEXPIREAT', bucket, string.format('%d', (period + 2) * window_ms))
-  end
+  if #marks > 0 then put_marks({done0, done1, done2}, window_ms, at_us / 1000, marks) end
 end
+if replay_ms ~= '0' then note_past(gone, at_us) end
 local answer = table.concat(bits)
 redis.call('SET', turn, call .. answer, 'EX', 120)
 return answer

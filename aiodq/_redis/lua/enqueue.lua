@@ -6,7 +6,8 @@
 --   call: the caller's call id   wake: prefix of wake channels   flags: "" or one 0/1 for each job: ask for done marks
 -- EACH: ids dues bodies
 -- PARTS: version repeat clock due marks watch
--- RETURNS: 16 characters for each job: 1 created or 0 kept, then the due time of the job that has the id now, ms
+-- RETURNS: 16 characters for each job: 1 created or 0 kept, then the due time of the job that has the id now, ms;
+--   at the end 16 more: when this was accepted, µs
 local answer, fresh, scores, earliest = {}, {}, {}, nil
 local marked = flags ~= '' and done_marks(ids) or {}
 for i = 1, count do
@@ -32,6 +33,6 @@ if earliest then
   redis.call('ZADD', schedule, unpack(scores))
   watch(earliest)
 end
-answer = table.concat(answer)
+answer = table.concat(answer) .. string.format('%016d', now_us)
 redis.call('SET', turn, call .. answer, 'EX', 120)
 return answer

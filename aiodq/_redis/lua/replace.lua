@@ -5,7 +5,8 @@
 --   call: the caller's call id   wake: prefix of wake channels
 -- EACH: ids dues bodies
 -- PARTS: version repeat clock due forget watch
--- RETURNS: 16 characters for each job: 2 replaced, 1 created or 0 kept, then the due time of the job that has the id, ms
+-- RETURNS: 16 characters for each job: 2 replaced, 1 created or 0 kept, then the due time of the job that has the id, ms;
+--   at the end 16 more: when this was accepted, µs
 local answer, gone, earliest = {}, {}, nil
 for i = 1, count do
   local id, due = ids[i], due_ms(dues[i])
@@ -26,6 +27,6 @@ if earliest then
   forget(gone)
   watch(earliest)
 end
-answer = table.concat(answer)
+answer = table.concat(answer) .. string.format('%016d', now_us)
 redis.call('SET', turn, call .. answer, 'EX', 120)
 return answer

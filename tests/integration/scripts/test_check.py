@@ -1,4 +1,4 @@
-"""check and repair: each fault that someone else's hand can leave is found, told, and mended; nothing else moves."""
+"""check and repair: each fault that another hand can leave is found, told and mended; nothing else moves."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ async def test_keys_of_another_type(shard: OpenShard) -> None:
     assert kinds(report) == {idle.decode(): ["wrong-type"], tally.decode(): ["wrong-type"]}
     report = await check(shard, repair=True)
     assert (report.repaired, report.left) == (1, 1), "counters are no spare key: somebody must decide"
-    assert "by hand" in [str(f) for f in report.findings if not f.repaired][0]
+    assert "by hand" in next(str(f) for f in report.findings if not f.repaired)
     assert await shard.client.exists(idle) == 0
     assert await shard.client.get(tally) == b"x"
     await shard.client.delete(tally)

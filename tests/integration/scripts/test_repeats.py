@@ -16,10 +16,12 @@ from aiodq._core.lease import Lease, parse_token
 from aiodq._core.lifecycle import BY_NAME
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import ClaimRequest, Entry, Placed, Revival
+from aiodq._memory.failover import Resent, Told
 from aiodq._redis.faults import Lost
 from aiodq._redis.link import Link, Reply
 from aiodq._redis.scripts import load_scripts
 from tests.shards import HOUR_MS, LEASE_MS, OpenShard, RedisShard, Seeds
+from tests.telling import finished, resend, sha
 
 KINDS = ("scripts",)
 
@@ -113,6 +115,12 @@ def calls(shard: OpenShard, seeds: Seeds) -> dict[str, Callable[[], Awaitable[ob
         "bury": lambda: holder.settle(
             Buried("held", held.token, b"h"), Buried("failing", failing.token, b"i")
         ),
+        "resend": lambda: resend(
+            shard, [Resent(Entry("x", b"1", LATER), 1), Resent(Entry(seeds.waiting, b"2", LATER), 1)]
+        ),
+        "finished": lambda: finished(
+            shard, [Told("held", held.token, ""), Told(seeds.waiting, held.token, sha(b"other"))]
+        ),
     }
 
 
@@ -129,6 +137,8 @@ def answers(seeds: Seeds) -> dict[str, object]:
         "retry": [True, False],
         "release": [True, False],
         "bury": [True, True],
+        "resend": [True, False],
+        "finished": "10",
     }
 
 

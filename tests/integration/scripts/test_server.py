@@ -13,9 +13,11 @@ from aiodq._core.lease import Token
 from aiodq._core.lifecycle import BY_NAME
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import BATCH, SILENT_MS, ClaimRequest, Entry, Revival
+from aiodq._memory.failover import Resent, Told
 from aiodq._redis.backend import RedisBackend
 from tests.servers import ServerProcess
 from tests.shards import HOUR_MS, LEASE_MS, OpenShard, RedisShard, Seeds, worker_id
+from tests.telling import finished, resend
 
 KINDS = ("scripts", "functions")
 
@@ -47,6 +49,8 @@ def transitions(shard: OpenShard, seeds: Seeds) -> Calls:
         "bury": lambda: holder.settle(Buried("held", held.token, b"h" * 1000)),
         "extend": lambda: holder.keeper.extend([("held", held.token)], lease_ms=HOUR_MS),
         "convict": lambda: holder.store.convict(worker_id("dead")),
+        "resend": lambda: resend(shard, [Resent(Entry("x", b"x" * 1000, NOW), 1)]),
+        "finished": lambda: finished(shard, [Told("held", held.token, "", remember=True)]),
     }
 
 

@@ -11,7 +11,9 @@ from aiodq._core.due import NOW
 from aiodq._core.lifecycle import BY_NAME
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import Entry, Revival
+from aiodq._memory.failover import Resent, Told
 from tests.shards import LEASE_MS, OpenShard, Seeds
+from tests.telling import finished, resend, sha
 
 Move: TypeAlias = Callable[[OpenShard, Seeds, str], Awaitable[list[object]]]
 
@@ -39,6 +41,15 @@ async def _replay(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
 
 async def _purge(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
     return list(await shard.store.purge([job_id]))
+
+
+async def _resend(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
+    return list(await resend(shard, [Resent(Entry(job_id, b"other", NOW, remember=True), 1)]))
+
+
+async def _finished(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
+    payload = sha(f"body of {job_id}".encode())
+    return [bit == "1" for bit in await finished(shard, [Told(job_id, seeds.held.token, payload)])]
 
 
 async def _extend(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
@@ -73,6 +84,8 @@ MOVES: dict[str, Move] = {
     "retry": _retry,
     "release": _release,
     "bury": _bury,
+    "resend": _resend,
+    "finished": _finished,
 }
 BY_ID = sorted(MOVES)
 """`claim`, `convict` and `trim` are not asked about single jobs: see their own files."""
@@ -89,7 +102,7 @@ WRONG = [
     for name in BY_ID
     for place in PLACES
     # a finished job is absent, but its done mark is there: only `enqueue` with `remember` is kept out by it
-    if (place if place != "done" or name == "enqueue" else "absent")
+    if (place if place != "done" or name in ("enqueue", "resend") else "absent")
     not in {a for a, _ in BY_NAME[name].moves}
 ]
 
@@ -101,6 +114,11 @@ async def test_a_job_in_the_wrong_place_is_left_as_it_is(
     before = await shard.state()
     assert await MOVES[name](shard, seeds, seeds.places[place]) == [False]
     assert await shard.state() == before
+
+
+async def _finished_under(shard: OpenShard, job_id: str, token: str) -> list[bool]:
+    told = Told(job_id, token, sha(f"body of {job_id}".encode()))
+    return [bit == "1" for bit in await finished(shard, [told])]
 
 
 FENCED = sorted(t.name for t in BY_NAME.values() if t.fenced)
@@ -119,6 +137,7 @@ async def test_the_token_of_an_earlier_claim_changes_nothing(
         "retry": lambda: settle(Deferred(held.job_id, stale, NOW, b"other")),
         "release": lambda: settle(Released(held.job_id, stale)),
         "bury": lambda: settle(Buried(held.job_id, stale, b"other")),
+        "finished": lambda: _finished_under(shard, held.job_id, stale),
         "extend": lambda: seeds.holder.keeper.extend([(held.job_id, stale)], lease_ms=1000),
     }
     assert await answers[name]() == [False]
