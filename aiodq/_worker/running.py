@@ -58,6 +58,7 @@ class Run(Struct, eq=False, kw_only=True):
         stuck: its handler ignores its cancellation; the job may run again beside it.
         ended: the handler has ended, or will never begin.
         unsure: its settlement was sent once without an answer, so a refusal says little.
+        refusals: how often the server refused its settlement as such.
     """
 
     lease: Lease
@@ -81,6 +82,7 @@ class Run(Struct, eq=False, kw_only=True):
     settlement: Settlement | None = None
     error: str | None = None
     unsure: bool = False
+    refusals: int = 0
     seen: Tally | None = None
 
     @property

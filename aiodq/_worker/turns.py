@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from aiodq._core.errors import NewerProtocol, ScriptError, StoreUnavailable
+from aiodq._core.errors import NewerProtocol, QueueFull, StoreUnavailable
 from aiodq._core.lease import Lease
 from aiodq._core.store import BATCH, ClaimRequest, TurnAnswer
 from aiodq._worker.events import ClockStepped, JobSettled, StoreBack, StoreLost
@@ -32,6 +32,9 @@ BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_CAP_S: Final = 1.0
 NEWER_AGAIN_S: Final = 30.0
 """How often a worker looks again at a queue that was upgraded beyond its version."""
+
+REFUSALS_BORNE: Final = 5
+"""How often the server may refuse one settlement until it is given up."""
 
 OVERDUE_S: Final = 2.5
 """After this long without an answer the server counts as lost; the turn goes on repeating itself."""
@@ -230,27 +233,34 @@ class TurnLoop:
         if flight.claim is not None:
             shard.portion.give_back(flight.claim.want)
         runs = flight.runs
+        one_by_one = False
         if isinstance(error, StoreUnavailable):
             self._away(error)
             for run in runs:
                 run.unsure = True
-        elif isinstance(error, NewerProtocol):
-            again_in = NEWER_AGAIN_S
+        elif isinstance(error, NewerProtocol | QueueFull):
+            again_in = NEWER_AGAIN_S if isinstance(error, NewerProtocol) else again_in
             self._away(error)
+        elif len(runs) == 1 and flight.claim is None:
+            runs = self._refused(runs[0], error)
         else:
-            if len(runs) == 1 and flight.claim is None:
-                log.error(
-                    "job %s cannot be settled, its lease is left to run out", runs[0].job_id, exc_info=error
-                )
-                shard.held.pop(runs[0].job_id, None)
-                runs = []
-            else:
-                level = logging.ERROR if isinstance(error, ScriptError) else logging.CRITICAL
-                log.log(level, "a turn of queue %s was refused", shard.queue, exc_info=error)
-        shard.settler.put_back(runs, one_by_one=not isinstance(error, StoreUnavailable))
+            log.error("a turn of queue %s was refused", shard.queue, exc_info=error)
+            one_by_one = True
+        shard.settler.put_back(runs, one_by_one=one_by_one)
         if flight.claim is not None:
             shard.claimer.failed(now=now, again_in=again_in)
         self._not_before = now + again_in
+
+    def _refused(self, run: Run, error: Exception) -> list[Run]:
+        """A settlement was refused though it went alone. It is tried a few times more, after its neighbours;
+        if that does not help, its lease is left to run out, and the job is run again."""
+        run.refusals += 1
+        if run.refusals < REFUSALS_BORNE:
+            self.shard.settler.add(run)
+        else:
+            log.error("job %s cannot be settled, its lease is left to run out", run.job_id, exc_info=error)
+            self.shard.held.pop(run.job_id, None)
+        return []
 
     async def _leave(self) -> None:
         """Once, when closing: gives up the seat in the queue of those who wait."""
