@@ -14,7 +14,7 @@ from aiodq._core.arguments import Arguments
 from aiodq._core.due import NOW, Due
 from aiodq._core.durations import Duration, instant_ms, summed_delay_ms
 from aiodq._core.jobs import NO_HEADERS, NewJob
-from aiodq._core.names import check_job_id, job_id_from
+from aiodq._core.names import JOB_ID_BYTES, check_job_id, job_id_from
 from aiodq._core.options import NO_OPTIONS, CallOptions, CallSpec, TaskOptions, read_call_options
 
 P = ParamSpec("P")
@@ -119,7 +119,7 @@ class Plan(Generic[P, R_co]):
         known = ref if ref._typed else ref._queue.tasks.get(ref.name, ref)
         packed = known._arguments.encode(args, kwargs)
         headers = known._headers if spec.headers is None else spec.headers
-        job_id = spec.job_id or job_id_from(os.urandom(16))
+        job_id = spec.job_id or job_id_from(os.urandom(JOB_ID_BYTES))
         return NewJob(job_id, ref._queue.name, ref.name, args, kwargs, headers, packed, self._due, spec)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R_co]:

@@ -34,7 +34,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 from msgspec.msgpack import Decoder, Encoder
 
-from aiodq._core.envelope import NO_KWARGS
+from aiodq._core.envelope import NO_KWARGS, NONE_NAMED
 from aiodq._core.errors import ConfigError, PayloadError
 from aiodq._core.roundtrip import Check, loose_check
 from aiodq._core.signature import LOOSE, Parameters
@@ -120,8 +120,8 @@ class Arguments:
             ConfigError: the handler's annotations cannot be used.
         """
         try:
-            values = self._decode_args(args)
-            named = self._decode_named(kwargs) if _count(kwargs) else {}
+            values = self._decode_args(args, _count(args))
+            named = {} if kwargs is NONE_NAMED or not _count(kwargs) else self._decode_named(kwargs)
             if self._parameters is not None:
                 self._parameters.bind(values, named)
         except ConfigError:
@@ -137,7 +137,7 @@ class Arguments:
 
     def _check_args(self, args: Args, packed: bytes) -> None:
         try:
-            back = self._decode_args(packed)
+            back = self._decode_args(packed, len(args))
         except ConfigError:
             raise
         except Exception as error:  # as above
@@ -157,8 +157,7 @@ class Arguments:
         if check is not None and (change := check(value, back)) is not None:
             raise self._changed(name, change)
 
-    def _decode_args(self, packed: Packed) -> Args:
-        count = _count(packed)
+    def _decode_args(self, packed: Packed, count: int) -> Args:
         if count <= len(self._positions):
             return self._decoder(count)[0].decode(packed) if count else ()
         return tuple(

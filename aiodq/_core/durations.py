@@ -42,6 +42,11 @@ def summed_delay_ms(delay: Duration, *, days: float, hours: float, minutes: floa
     Raises:
         TypeError, ValueError: as `delay_ms`; the message names the part.
     """
+    # The usual case, `after(1800)`: no part is anything but its default.
+    if type(days) is type(hours) is type(minutes) is type(seconds) is int and not (
+        days or hours or minutes or seconds
+    ):
+        return delay_ms(delay)
     parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
     total = _whole_ms(delay, "after")
     for name, value in parts.items():

@@ -1,12 +1,13 @@
 """The stored form of a job: one msgpack array, written by producers, read by workers of any nearby version.
 
-`[version, task, args, kwargs, carried, headers]`. A reader takes a longer array and unknown `carried` fields
-as they are (a newer minor form); an unknown version is left to others. Arguments stay encoded until a
-handler's types are known.
+`[version, task, args, kwargs, carried, headers]`; what is empty at the end may be left out. A reader takes a
+longer array and unknown `carried` fields as they are (a newer minor form); an unknown version is left to
+others. Arguments stay encoded until a handler's types are known.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -18,6 +19,8 @@ VERSION: Final = 1
 
 NO_ARGS: Final = b"\x90"
 NO_KWARGS: Final = b"\x80"
+NONE_NAMED: Final = Raw(NO_KWARGS)
+"""What `kwargs` of a decoded envelope without them is, so that nobody needs to look into it."""
 
 
 class Carried(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,7 +40,7 @@ class Envelope(Struct, frozen=True, array_like=True):
     version: int
     task: str
     args: Raw = Raw(NO_ARGS)
-    kwargs: Raw = Raw(NO_KWARGS)
+    kwargs: Raw = NONE_NAMED
     carried: Carried | None = None
     headers: dict[str, str] | None = None
 
@@ -58,6 +61,19 @@ _head = msgspec.msgpack.Decoder(_Head)
 
 def encode_envelope(envelope: Envelope) -> bytes:
     return _encoder.encode(envelope)
+
+
+def plain_envelope(task: str, args: bytes, kwargs: bytes) -> bytes:
+    """The stored form of a job without options of its own and headers, which is left as short as may be:
+    what is encoded already is only put together."""
+    if kwargs == NO_KWARGS:
+        return b"".join((b"\x93\x01", _packed_name(task), args))
+    return b"".join((b"\x94\x01", _packed_name(task), args, kwargs))
+
+
+@lru_cache(maxsize=1000)
+def _packed_name(task: str) -> bytes:
+    return _encoder.encode(task)
 
 
 def decode_envelope(payload: bytes) -> Envelope:

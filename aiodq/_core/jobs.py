@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from aiodq._core.due import Due
 from aiodq._core.durations import to_instant
-from aiodq._core.envelope import VERSION, Envelope, encode_envelope
+from aiodq._core.envelope import VERSION, Envelope, encode_envelope, plain_envelope
 from aiodq._core.names import check_headers
 from aiodq._core.options import CallSpec, OnDuplicate
 from aiodq._core.store import Entry
@@ -77,6 +77,9 @@ def to_entry(job: NewJob[object]) -> Entry:
     """The job as stores take it."""
     spec = job._spec
     packed, named = job._packed
-    headers = dict(job.headers) if job.headers else None
-    payload = encode_envelope(Envelope(VERSION, job.task, Raw(packed), Raw(named), spec.carried, headers))
+    if spec.carried is None and not job.headers:
+        payload = plain_envelope(job.task, packed, named)
+    else:
+        headers = dict(job.headers) if job.headers else None
+        payload = encode_envelope(Envelope(VERSION, job.task, Raw(packed), Raw(named), spec.carried, headers))
     return Entry(job.id, payload, job._due, spec.job_id is not None)
