@@ -59,6 +59,7 @@ class Resender:
         self._recent: Recent[_Sent] = Recent()
         self._vigil: asyncio.Task[None] | None = None
         self._pending = False
+        self._noticed = asyncio.Event()
         self.resent = 0
         self.missing = 0
         if caller.link.identity is not None:
@@ -80,6 +81,7 @@ class Resender:
 
     def _other_server(self) -> None:
         self._pending = True
+        self._noticed.set()
         if self._vigil is None and self._recent:
             self._vigil = asyncio.create_task(self._watch())
 
@@ -96,7 +98,10 @@ class Resender:
                         log.warning("the last enqueues could not be sent again yet: %s", error)
                         await asyncio.sleep(waits.next_s())
                     continue
-                await asyncio.sleep(VIGIL_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(VIGIL_S):
+                        await self._noticed.wait()
+                self._noticed.clear()
                 if not isinstance(await self._caller.link.send(pack("PING")), Exception):
                     waits.reset()
                     self._recent.prune(time.monotonic())
