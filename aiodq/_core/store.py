@@ -47,6 +47,9 @@ FIRST_SEAT_CAP_MS = 10_000
 SECOND_SEAT_MS = 100
 """How long after the first seat the second one looks."""
 
+WATCH_CROWD = 300
+"""Among how many waiting workers somebody to wake is looked for, when some of the first are dead or late."""
+
 CLOCK_STEP_US = 1_000_000
 """A difference between expected and seen server time above this counts as a step of a clock."""
 

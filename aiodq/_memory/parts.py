@@ -10,12 +10,12 @@ from typing import Final, Protocol
 
 from aiodq._core.due import Due
 from aiodq._core.lease import Token, parse_token
-from aiodq._core.store import DEDUPE_MS, REPLAY_MS, SECOND_SEAT_MS, Found, Notice, Was
+from aiodq._core.store import DEDUPE_MS, REPLAY_MS, SECOND_SEAT_MS, WATCH_CROWD, Found, Notice, Was
 from aiodq._memory.clock import Clock
 from aiodq._memory.scored_set import ScoredSet
 
 WATCHED_ENTRIES: Final = 6
-"""How many waiting workers `watch` looks at: two seats, and room for a few that are gone."""
+"""How many waiting workers `watch` looks at first: two seats, and room for a few that are gone."""
 
 OVERDUE_MS: Final = 200
 """A worker this late to look as planned is deaf, blocked or dead: it counts for no seat."""
@@ -163,16 +163,25 @@ class Parts:
         `SECOND_SEAT_MS` after it. A caller that does not look itself has left `idle` before."""
         now_ms = now_us // 1000
         at_ms = max(at_ms, now_ms)
-        seats = [at_ms, at_ms + SECOND_SEAT_MS]
-        for worker, plan in self.idle.page(0, WATCHED_ENTRIES):
-            if not seats:
+        passed: set[str] = set()
+        for most in (WATCHED_ENTRIES, WATCH_CROWD):
+            seats, again = [at_ms, at_ms + SECOND_SEAT_MS], False
+            for worker, plan in self.idle.page(0, most):
+                if not seats:
+                    return
+                if worker in passed:
+                    continue
+                overdue = plan < now_ms - OVERDUE_MS
+                if not overdue and plan <= seats[0]:
+                    seats.pop(0)
+                elif not self.publish(worker, Notice("due", max(0, seats[0] * 1000 - now_us))):
+                    self.idle.remove(worker)
+                    again = True
+                elif overdue:
+                    self.idle.put(worker, now_ms + PUSH_BACK_MS)
+                    passed.add(worker)
+                    again = True
+                else:
+                    self.idle.put(worker, seats.pop(0))
+            if not again:
                 return
-            overdue = plan < now_ms - OVERDUE_MS
-            if not overdue and plan <= seats[0]:
-                seats.pop(0)
-            elif not self.publish(worker, Notice("due", max(0, seats[0] * 1000 - now_us))):
-                self.idle.remove(worker)
-            elif overdue:
-                self.idle.put(worker, now_ms + PUSH_BACK_MS)
-            else:
-                self.idle.put(worker, seats.pop(0))

@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from aiodq._core.store import CLOCK_STEP_US, FIRST_SEAT_CAP_MS
+from aiodq._core.store import CLOCK_STEP_US, FIRST_SEAT_CAP_MS, WATCH_CROWD
 
 VERSION: Final = 1
 """Version of the stored layout, compared with `v` in `meta`."""
@@ -34,6 +34,7 @@ _CONSTANTS: Final[dict[str, str]] = {
     "NUMSUB": "'NUMSUB'",
     "CLOCK_STEP_US": str(CLOCK_STEP_US),
     "FIRST_SEAT_CAP_MS": str(FIRST_SEAT_CAP_MS),
+    "WATCH_CROWD": str(WATCH_CROWD),
     "STEADY_MS": str(STEADY_MS),
     "DEAF_POLL_MS": str(DEAF_POLL_MS),
 }

@@ -81,12 +81,32 @@ async def test_the_overdue_are_woken_and_pushed_back_or_dropped(shard: OpenShard
     await blocked.hears("due")
 
 
+async def test_the_living_are_woken_behind_a_crowd_of_the_dead_and_the_blocked(shard: OpenShard) -> None:
+    """A host with most of the fleet is gone, and another stands still: their plans are overdue and come
+    first."""
+    first, second = await waiting(shard, "a", "b")
+    blocked = [await shard.listener(f"blocked{n}") for n in range(7)]
+    now_ms = await shard.now_ms()
+    for n, hand in enumerate(blocked):
+        await shard.poke_plan(hand.id, now_ms - 1000 - n)
+    for n in range(10):
+        await shard.poke_plan(f"dead{n}", now_ms - 2000 if n % 2 else now_ms + FAR_MS // 2)
+    [placed] = await shard.store.enqueue([Entry("x", b"", Due(1000))])
+    idle = (await shard.state()).idle
+    pushed_ms = placed.due_ms - 1000 + 5000
+    assert idle == {
+        first.id: placed.due_ms,
+        second.id: placed.due_ms + 100,
+        **{hand.id: pushed_ms for hand in blocked},
+    }
+
+
 async def test_a_crowd_of_the_dead_costs_a_bounded_look(shard: OpenShard) -> None:
     now_ms = await shard.now_ms()
-    for n in range(10):
-        await shard.poke_plan(f"dead{n}", now_ms + FAR_MS + n)
+    for n in range(310):
+        await shard.poke_plan(f"dead{n:03}", now_ms + FAR_MS + n)
     await shard.store.enqueue([Entry("x", b"", Due(1000))])
-    assert set((await shard.state()).idle) == {"dead6", "dead7", "dead8", "dead9"}
+    assert len((await shard.state()).idle) == 10
     await shard.store.enqueue([Entry("y", b"", Due(100))])
     assert (await shard.state()).idle == {}
 
