@@ -175,11 +175,11 @@ class Reteller:
     async def aclose(self) -> None:
         if self._identity is not None:
             self._identity.forget(self._other_server)
-        if self._telling is not None:
-            await asyncio.wait([self._telling], timeout=CLOSE_S)
-            if self._telling is not None:
-                self._telling.cancel()
-                await asyncio.wait([self._telling])
+        telling = self._telling
+        if telling is not None:
+            await asyncio.wait([telling], timeout=CLOSE_S)
+            telling.cancel()
+            await asyncio.wait([telling])
 
 
 def _sha(payload: bytes, settlement: Settlement) -> str:

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -97,7 +97,7 @@ class Shop:
 
 
 @asynccontextmanager
-async def open_shop(url: str, name: str) -> AsyncIterator[Shop]:
+async def open_shop(url: str, name: str) -> AsyncGenerator[Shop]:
     queue = Queue(name, url=url)
     shop = Shop(queue)
     async with AsyncExitStack() as stack:
@@ -178,12 +178,16 @@ async def test_lossy_failovers_under_load_lose_nothing(sentinels: SentinelSet, q
     assert not report.findings
 
 
+def _never(*, url: str | None, client: object | None) -> bool:
+    return False
+
+
 @pytest.mark.slow
 async def test_without_sending_again_the_last_enqueues_are_lost(
     sentinels: SentinelSet, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What replaying is for, and that the test above can fail."""
-    monkeypatch.setattr(redis_backend, "leads_to_sentinels", lambda **_: False)
+    monkeypatch.setattr(redis_backend, "leads_to_sentinels", _never)
     async with open_shop(sentinels.url, queue_name) as shop:
         for _ in range(ROUNDS):
             await fail_over(sentinels, shop)
