@@ -3,7 +3,7 @@
 What is asked within one tick of the event loop, or while an answer is awaited, travels together in the next
 write: one round trip for a worker's whole turn, one for a hundred producers. Replies come as values, errors
 among them. Nothing is sent twice in here: whether a call may be repeated is its caller's to know. A cancelled
-caller leaves its reply in the right place, since replies are read by the link's own task.
+caller leaves its reply in the right place, since replies are counted off by the link itself.
 """
 
 from __future__ import annotations
@@ -12,31 +12,28 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias, cast
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias, cast
 
 import hiredis
 from redis import exceptions as foreign
 
 from aiodq._redis.faults import CONNECTION_ERRORS, Lost
 from aiodq._redis.identity import Identity
+from aiodq._redis.wire import Connection, Wire, open_wire
+
+__all__ = ["Backoff", "Connection", "Link", "Reply", "close_quietly", "pack"]
 
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_CAP_S: Final = 1.0
 """Reconnecting waits at most this long between tries: keepers must renew before somebody else becomes steady
 (3 s)."""
 
+CLOSED: Final = "the connection was closed by this process"
+
 Reply: TypeAlias = object
 """What the server said, or the exception that stands for it."""
-
-
-class Connection(Protocol):
-    """The part of a redis-py connection that is used here."""
-
-    async def connect(self) -> None: ...
-    async def send_packed_command(self, command: list[bytes], check_health: bool = ...) -> None: ...
-    async def read_response(self, disable_decoding: bool = ..., timeout: float | None = ...) -> object: ...
-    async def disconnect(self, nowait: bool = ...) -> None: ...
 
 
 def pack(*command: str | bytes | int) -> bytes:
@@ -79,8 +76,14 @@ class Link:
         self.identity = identity
         self._reply_timeout_s = reply_timeout_s
         self._waiting: list[tuple[bytes, asyncio.Future[Reply]]] = []
-        self._pump: asyncio.Task[None] | None = None
+        self._in_flight: deque[asyncio.Future[Reply]] = deque()
+        self._flush_soon = False
+        self._opening: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         self._connection: Connection | None = None
+        self._wire: Wire | None = None
+        self._heard_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._not_before = 0.0
         self.closed = False
@@ -89,115 +92,155 @@ class Link:
         """`time.monotonic()` since when every call succeeded on this connection; None: there is none."""
 
     def send(self, command: bytes) -> asyncio.Future[Reply]:
-        """Puts one packed command into the next write. The future is always given a result; errors are
-        values."""
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        """Puts one packed command into the next write. The future always gets a result; errors are values."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Reply] = loop.create_future()
         if self.closed:
-            future.set_result(Lost("the connection was closed by this process", sent=False))
+            future.set_result(Lost(CLOSED, sent=False))
             return future
         self._waiting.append((command, future))
-        if self._pump is None:
-            self._pump = asyncio.create_task(self._run())
+        if not self._flush_soon and not self._in_flight:
+            self._flush_soon = True
+            loop.call_soon(self._flush_later)
         return future
+
+    def flush(self) -> None:
+        """Writes what was asked for now, rather than in the loop's next round."""
+        if self._in_flight or not self._waiting:
+            return  # it goes out with the last answer
+        if self._wire is None:
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+            return
+        batch, self._waiting = self._waiting, []
+        self._in_flight.extend(future for _, future in batch)
+        loop = asyncio.get_running_loop()
+        self._heard_at = loop.time()
+        if self._watch is None:
+            self._watch = loop.call_later(self._reply_timeout_s, self._look)
+        self._wire.write([command for command, _ in batch])
 
     async def drop(self) -> None:
         """Gives the connection up, so that the next call opens another one: this one leads to the wrong
         node."""
-        connection, self._connection = self._connection, None
-        self.unbroken_since = None
-        if connection is not None:
-            await close_quietly(connection)
+        await self._part(Lost("the connection was given up", sent=True))
 
     async def aclose(self) -> None:
         self.closed = True
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.wait([self._pump])
-        self._answer_all(Lost("the connection was closed by this process", sent=False))
-        await self.drop()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        self._answer_waiting(Lost(CLOSED, sent=False))
+        await self._part(Lost(CLOSED, sent=True))
+        if self._closing:
+            await asyncio.wait(self._closing)
 
-    def _answer_all(self, reply: Reply) -> None:
+    def _flush_later(self) -> None:
+        self._flush_soon = False
+        self.flush()
+
+    def _answer_waiting(self, reply: Reply) -> None:
         waiting, self._waiting = self._waiting, []
-        _answer(waiting, reply)
+        for _, future in waiting:
+            if not future.done():
+                future.set_result(reply)
 
-    async def _run(self) -> None:
+    async def _open(self) -> None:
+        """Opens the connection and writes what waits for it; tells those who wait when that failed."""
         try:
-            while self._waiting:
-                try:
-                    connection = self._connection or await self._open()
-                except CONNECTION_ERRORS as error:
-                    self._answer_all(_lost(error, sent=False))
-                    continue
-                except foreign.RedisError as error:
-                    self._answer_all(error)
-                    continue
-                except Exception as error:  # noqa: BLE001
-                    # As a host name that cannot be encoded: nobody may be left waiting.
-                    self._answer_all(_lost(error, sent=False))
-                    continue
-                batch, self._waiting = self._waiting, []
-                await self._exchange(connection, batch)
+            wait_s = self._not_before - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            await self._connect()
+        except CONNECTION_ERRORS as error:
+            self._answer_waiting(_lost(error, sent=False))
+        except foreign.RedisError as error:
+            self._answer_waiting(error)
+        except Exception as error:  # noqa: BLE001
+            # As a host name that cannot be encoded: nobody may be left waiting.
+            self._answer_waiting(_lost(error, sent=False))
         finally:
-            self._pump = None
+            self._opening = None
+        self.flush()
 
-    async def _open(self) -> Connection:
-        wait_s = self._not_before - time.monotonic()
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
+    async def _connect(self) -> None:
         connection = self._make()
         try:
             await connection.connect()
         except BaseException:
-            self._not_before = time.monotonic() + self._backoff.next_s()
+            self._put_off()
             await close_quietly(connection)
             raise
         self._backoff.reset()
         self._connection = connection
+        self._wire = open_wire(connection, self._replied, self._broke)
         self.ever_connected = True
         self.unbroken_since = time.monotonic()
         if self.identity is not None:
             self._waiting[:0] = self.identity.questions()
-        return connection
 
-    async def _exchange(
-        self, connection: Connection, batch: list[tuple[bytes, asyncio.Future[Reply]]]
-    ) -> None:
+    def _put_off(self) -> None:
+        self._not_before = time.monotonic() + self._backoff.next_s()
+
+    def _replied(self, reply: Reply) -> None:
+        in_flight = self._in_flight
+        if not in_flight:
+            self._broke(ConnectionError("the server answered what nobody had asked"))
+            return
+        future = in_flight.popleft()
+        if not future.done():
+            future.set_result(reply)
+        if in_flight:
+            self._heard_at = asyncio.get_running_loop().time()
+        elif self._waiting:
+            self.flush()
+
+    def _look(self) -> None:
+        """One timer for all calls: looks whether an answer has been awaited for too long."""
+        self._watch = None
+        if not self._in_flight:
+            return
         loop = asyncio.get_running_loop()
-        answered = 0
-        try:
-            async with asyncio.timeout(self._reply_timeout_s) as patience:
-                await connection.send_packed_command([command for command, _ in batch], check_health=False)
-                for _, future in batch:
-                    try:
-                        reply = await connection.read_response(disable_decoding=True)
-                    except foreign.ResponseError as error:
-                        reply = error
-                    answered += 1
-                    if not future.done():
-                        future.set_result(reply)
-                    patience.reschedule(loop.time() + self._reply_timeout_s)
-        except asyncio.CancelledError:
-            _answer(batch[answered:], Lost("the connection was closed by this process", sent=True))
-            raise
-        except Exception as error:  # noqa: BLE001
-            # Beside its own errors redis-py lets AttributeError, RuntimeError and the like through when the
-            # peer closes at the wrong moment. Whatever it was, replies can no longer be matched to calls on
-            # this connection.
-            _answer(batch[answered:], _lost(error, sent=True))
-            self._not_before = time.monotonic() + self._backoff.next_s()
-            await self.drop()
+        over = self._heard_at + self._reply_timeout_s
+        if loop.time() < over:
+            self._watch = loop.call_at(over, self._look)
+        else:
+            self._broke(TimeoutError(f"no reply within {self._reply_timeout_s:g} s"))
+
+    def _broke(self, error: Exception) -> None:
+        """The connection ended, or its replies can no longer be matched to calls."""
+        self._put_off()
+        closing = asyncio.get_running_loop().create_task(self._part(_lost(error, sent=True)))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _part(self, reply: Lost) -> Coroutine[Any, Any, None]:
+        """Leaves the connection now; what is awaited closes it."""
+        connection, self._connection = self._connection, None
+        wire, self._wire = self._wire, None
+        self.unbroken_since = None
+        if wire is not None:
+            wire.abandon()
+        in_flight, self._in_flight = self._in_flight, deque()
+        for future in in_flight:
+            if not future.done():
+                future.set_result(reply)
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        self.flush()
+        return _close(connection)
+
+
+async def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        await close_quietly(connection)
 
 
 def _lost(error: Exception, *, sent: bool) -> Lost:
     lost = Lost(str(error) or type(error).__name__, sent=sent)
     lost.__cause__ = error
     return lost
-
-
-def _answer(batch: list[tuple[bytes, asyncio.Future[Reply]]], reply: Reply) -> None:
-    for _, future in batch:
-        if not future.done():
-            future.set_result(reply)
 
 
 async def close_quietly(connection: Connection) -> None:
