@@ -1,20 +1,49 @@
-"""The table of faults names tests that exist."""
+"""The table of faults names tests that exist, and has a row for each fault of the kinds that it covers."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs/faults.md").read_text()
+SOURCES: Final = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+
+KINDS: Final = {
+    "Time input": "B01 B03 B05 B06 B08 B09 B10 B11",
+    "Names and ids": "B14 B16 B17 B19 B20 B21",
+    "Serialisation": "B24 B25 B27 B28 B31",
+    "Handler behaviour": "B33 B34 B36 B38 B40 B42 B43",
+    "Retry and backoff": "B132 B135 B136 B139 B140",
+}
 
 
 def test_every_test_that_the_page_names_exists_and_every_row_has_one_or_a_reason() -> None:
-    page = (ROOT / "docs/faults.md").read_text()
-    sources = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
-    there = set(re.findall(r"def (test_\w+)\(", sources))
-    named = set(re.findall(r"`(test_\w+)`", page))
+    there = set(re.findall(r"def (test_\w+)\(", SOURCES))
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
     assert len(named) > 30
     assert named - there == set()
-    rows = re.findall(r"^\| (B\d+) \|.*\| (.+) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| (B\d+) \|.*\| (.+) \|$", PAGE, re.MULTILINE)
     assert rows
     assert [row for row, tests in rows if len(tests) < 20] == []
+
+
+def test_every_fault_of_the_kinds_has_its_row() -> None:
+    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+    found = {
+        section.splitlines()[0]: " ".join(re.findall(r"^\| (B\d+) \|", section, re.MULTILINE))
+        for section in sections
+    }
+    assert found == KINDS
+
+
+def test_a_test_that_is_named_after_a_fault_is_in_its_row() -> None:
+    rows: dict[str, str] = dict(re.findall(r"^\| (B\d+) \|(.*)$", PAGE, re.MULTILINE))
+    missing: list[str] = []
+    for numbers, rest in re.findall(r"def test_((?:b\d+_)+)(\w+)\(", SOURCES):
+        for number in re.findall(r"\d+", numbers):
+            row = rows.get(f"B{number}")
+            if row is not None and f"`test_{numbers}{rest}`" not in row:
+                missing.append(f"B{number}: test_{numbers}{rest}")
+    assert missing == []
