@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -13,7 +14,8 @@ from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import Backoff, Connection, close_quietly, pack
 
 PING_S: Final = 30.0
-"""How often a worker that holds a seat tries its subscriber connection. Others learn of a lost one by their
+"""How often a worker that holds a seat or leases tries its subscriber connection. That also keeps routers
+from forgetting it: a holder whose channel falls silent counts as dead. Others learn of a lost one by their
 claims."""
 
 PONG_S: Final = 5.0
@@ -44,9 +46,11 @@ class Ears:
         self._pending: dict[bytes, OnNotice] = {}
         self._connection: Connection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self.seated: set[str] = set()
-        """Wake prefixes of the shards in which this worker holds a seat: while there is one, the connection
-        is tried."""
+        self.tried: set[str] = set()
+        """Wake prefixes of the shards in which this worker holds a seat or leases: while there is one, the
+        connection is tried."""
+        self._doubted: Connection | None = None
+        self._doubt_from = 0.0
 
     async def listen(self, keys: ShardKeys, on_notice: OnNotice) -> None:
         """Reports the shard's notices until cancelled, and `connected` after each (re)subscription."""
@@ -63,11 +67,28 @@ class Ears:
             for channel in (own, common):
                 self._callbacks.pop(channel, None)
                 self._pending.pop(channel, None)
-            self.seated.discard(keys.wake)
+            self.tried.discard(keys.wake)
             if not self._callbacks:
                 await self._stop()
             elif self._connection is not None:
                 await self._send(self._connection, b"UNSUBSCRIBE", common, own)
+
+    async def doubt(self, keys: ShardKeys) -> None:
+        """A claim found nobody listening. The second time on one connection that was thought to be
+        subscribed, it is given up for another; at most each `PING_S`, since some servers cannot tell."""
+        connection, now = self._connection, time.monotonic()
+        if connection is None or f"{keys.wake}{self._worker_id}".encode() in self._pending:
+            return
+        if self._doubted is not connection or now < self._doubt_from:
+            self._doubted = connection
+            return
+        self._doubt_from = now + PING_S
+        reader = self._reader
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait([reader])
+            if self._reader is reader:
+                self._reader = asyncio.create_task(self._hear())
 
     async def _stop(self) -> None:
         reader, self._reader = self._reader, None
@@ -112,7 +133,7 @@ class Ears:
             if reply is None:
                 if asked:
                     raise ConnectionError("the subscriber connection does not answer")
-                if self.seated:
+                if self.tried:
                     await self._send(connection, b"PING")
                     asked = True
                 continue

@@ -112,10 +112,12 @@ class RedisWorkerStore:
         if self._again is not None:
             self._again.claimed(answer.leases)
         self._listed = bool(answer.leases) or (self._listed and not last)
-        if answer.seat:
-            self._ears.seated.add(self._keys.wake)
+        if answer.seat or self._listed:
+            self._ears.tried.add(self._keys.wake)
         else:
-            self._ears.seated.discard(self._keys.wake)
+            self._ears.tried.discard(self._keys.wake)
+        if answer.deaf:
+            await self._ears.doubt(self._keys)
         return TurnAnswer(settled, answer)
 
     def _settle(self, name: str, settlements: Sequence[Settlement], last: bool) -> Call:
@@ -194,7 +196,7 @@ class RedisWorkerStore:
         )
 
     async def leave(self, *, holds: bool) -> None:
-        self._ears.seated.discard(self._keys.wake)
+        self._ears.tried.discard(self._keys.wake)
         await self._caller.call("leave", (self._worker_id, self._keys.wake, int(holds))).answer()
 
     async def sweep(self) -> SweepAnswer:
