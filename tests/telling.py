@@ -36,5 +36,5 @@ async def finished(shard: OpenShard, told: Sequence[Told]) -> str:
     flags = "".join("1" if one.remember else "0" for one in told)
     args: list[str | bytes | int] = [store._caller.next_call_id(), flags, DEDUPE_MS, REPLAY_MS]
     for one in told:
-        args += (one.job_id, one.token, one.sha)
+        args += (one.job_id, one.token, one.sha, one.ended_us)
     return cast(bytes, await store._caller.call("finished", args).answer()).decode()

@@ -20,12 +20,14 @@ class Resent(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """An ack told again. `sha`: SHA-1 of the payload that was run, hex."""
+    """An ack told again. `sha`: SHA-1 of the payload that was run, hex; `ended_us`: when it was accepted, or 0
+    if it was not."""
 
     job_id: str
     token: str
     sha: str
     remember: bool = False
+    ended_us: int = 0
 
 
 class Telling(Repairing):
@@ -33,10 +35,10 @@ class Telling(Repairing):
 
     replays = False
 
-    def note_past(self, job_ids: Iterable[str]) -> None:
+    def note_past(self, job_ids: Iterable[str], ended_us: int = 0) -> None:
         now_us = self.clock()
         for job_id in job_ids:
-            self.past.put(job_id, now_us, now_us // 1000)
+            self.past.put(job_id, ended_us or now_us, now_us // 1000)
 
     def resend(self, again: Sequence[Resent]) -> list[bool]:
         with self.lock:
@@ -78,14 +80,14 @@ class Telling(Repairing):
         if self.lease.get(job_id) == one.token:
             self.processing.remove(job_id)
         elif payload is None:
-            self.note_past([job_id])
+            self.note_past([job_id], one.ended_us)
             return "2"
         elif job_id not in self.schedule or _sha(payload) != one.sha:
             return "0"
         self.schedule.remove(job_id)
         self.lease.pop(job_id, None)
         self.drop(job_id)
-        self.note_past([job_id])
+        self.note_past([job_id], one.ended_us)
         return "1"
 
 

@@ -48,9 +48,12 @@ class _Claimed(Struct, frozen=True):
 
 
 class _Ended(Struct, frozen=True):
+    """`ended_us`: when an ack was accepted, by the server's clock of then; 0: it was not."""
+
     settlement: Settlement
     sha: str
     size: int
+    ended_us: int
 
 
 Arg = str | bytes | int
@@ -87,7 +90,9 @@ class Reteller:
         while len(self._held) > HELD_MOST:
             del self._held[next(iter(self._held))]
 
-    async def settled(self, settlements: Sequence[Settlement], accepted: list[bool]) -> list[bool]:
+    async def settled(
+        self, settlements: Sequence[Settlement], accepted: list[bool], acked_us: int
+    ) -> list[bool]:
         """Remembers what was settled. An ack that was refused because its claim was lost with the old server
         counts, if the job has ended by it all the same."""
         now, answers, lost = time.monotonic(), list(accepted), list[int]()
@@ -96,7 +101,7 @@ class Reteller:
             if not ok and (claimed is None or claimed.server == self._server):
                 continue
             payload = b"" if claimed is None else claimed.payload
-            ended = _Ended(settlement, _sha(payload, settlement), len(payload))
+            ended = _Ended(settlement, _sha(payload, settlement), len(payload), acked_us if ok else 0)
             self._recent.put(settlement.job_id, ended, _size(settlement), now)
             if not ok and isinstance(settlement, Acked):
                 lost.append(at)
@@ -168,7 +173,7 @@ class Reteller:
                 REPLAY_MS,
             ]
             for end in page:
-                args += (end.settlement.job_id, end.settlement.token, end.sha)
+                args += (end.settlement.job_id, end.settlement.token, end.sha, end.ended_us)
             bits += cast(bytes, await self._caller.call("finished", args).answer()).decode()
         return bits
 

@@ -99,12 +99,14 @@ class RedisWorkerStore:
             for n, (name, group) in enumerate(groups.items())
         ]
         claiming = None if claim is None else self._claim(claim, last=last and not groups and self._listed)
-        settled = [False] * len(settlements)
+        settled, acked_us = [False] * len(settlements), 0
         for call, group in zip(calls, groups.values(), strict=True):
-            for at, bit in zip(group, cast(bytes, await call.answer()), strict=True):
+            bits = cast(bytes, await call.answer())
+            for at, bit in zip(group, bits[: len(group)], strict=True):
                 settled[at] = bit == 0x31
+            acked_us = int(bits[len(group) :] or acked_us)
         if self._again is not None and settlements:
-            settled = await self._again.settled(settlements, settled)
+            settled = await self._again.settled(settlements, settled, acked_us)
         if claiming is None or claim is None:
             return TurnAnswer(settled, None)
         call_id, call = claiming

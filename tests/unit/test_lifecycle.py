@@ -219,7 +219,7 @@ def test_what_is_spread_into_one_call_is_capped() -> None:
     assert JOBS_LIMIT * VALUES_PER_JOB <= SPREAD_LIMIT
     arguments = {"KEYS", "ARGV", "ids", "asked", "wanted"}
     of_a_page = {"page", "held", "channels"}
-    of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving", "names"}
+    of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving", "names", "ends"}
     capped = arguments | of_a_page | of_a_batch
     for name, text in texts():
         plain = re.sub(r"--[^\n]*", "", text)

@@ -7,7 +7,8 @@
 --   replay_ms: 0, or how long it is noted that the job has ended, for enqueues sent again after a failover
 -- EACH: ids tokens
 -- PARTS: drain version repeat token leave_processing forget moment ring past
--- RETURNS: one 1 (accepted) or 0 (the lease has passed to another) for each job
+-- RETURNS: one 1 (accepted) or 0 (the lease has passed to another) for each job; with replay_ms, 16 characters more:
+--   when that was, µs
 local gone = leave_processing()
 if #gone > 0 then
   redis.call('HDEL', payload, unpack(gone))
@@ -26,5 +27,6 @@ if flags ~= '' then
 end
 if replay_ms ~= '0' then note_past(gone, at_us) end
 local answer = table.concat(bits)
+if replay_ms ~= '0' then answer = answer .. string.format('%016d', at_us) end
 redis.call('SET', turn, call .. answer, 'EX', 120)
 return answer

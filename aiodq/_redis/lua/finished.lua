@@ -6,11 +6,11 @@
 -- ARGV: call flags window_ms replay_ms
 --   call: the caller's call id   flags: "" or one 0/1 for each job: leave a done mark   window_ms: how long done marks count
 --   replay_ms: how long it is noted that the job has ended
--- EACH: ids tokens shas
---   shas: SHA-1 of the payload that was run, hex
--- PARTS: drain version repeat clock token ended forget ring past
+-- EACH: ids tokens shas times
+--   shas: SHA-1 of the payload that was run, hex   times: when the ack was accepted, µs; 0: it was not
+-- PARTS: drain version repeat clock token ended forget ring
 -- RETURNS: one character for each job: 1 (ended now), 2 (it had ended, or was not there) or 0 (left as it is)
-local known, gone, over, marks = ended_at(ids), {}, {}, {}
+local known, gone, ends, marks = ended_at(ids), {}, {}, {}
 for i, id in ipairs(ids) do
   local waits = bits[i] == '0' and redis.call('ZSCORE', schedule, id)
   if known[i] > tonumber(string.sub(tokens[i], 1, 16)) then
@@ -19,13 +19,15 @@ for i, id in ipairs(ids) do
     bits[i] = '1'
   elseif bits[i] == '0' and redis.call('HEXISTS', payload, id) == 0 then
     bits[i] = '2'
-    over[#over + 1] = id
+    ends[#ends + 1] = id
+    ends[#ends + 1] = times[i] == '0' and string.format('%d', now_us) or times[i]
   end
   if bits[i] == '1' then
     redis.call('ZREM', schedule, id)
     redis.call('ZREM', processing, id)
     gone[#gone + 1] = id
-    over[#over + 1] = id
+    ends[#ends + 1] = id
+    ends[#ends + 1] = times[i] == '0' and string.format('%d', now_us) or times[i]
   end
   if bits[i] ~= '0' and string.sub(flags, i, i) == '1' then
     marks[#marks + 1] = id
@@ -37,7 +39,7 @@ if #gone > 0 then
   redis.call('HDEL', payload, unpack(gone))
   forget(gone)
 end
-note_past(over, now_us)
+if #ends > 0 then put_marks({past0, past1, past2}, replay_ms, now_ms, ends) end
 if #marks > 0 then put_marks({done0, done1, done2}, window_ms, now_ms, marks) end
 local answer = table.concat(bits)
 redis.call('SET', turn, call .. answer, 'EX', 120)

@@ -106,6 +106,19 @@ async def test_a_job_that_waits_anew_is_not_ended_by_an_old_ack(shard: OpenShard
     assert await shard.state() == seeds.state
 
 
+async def test_a_job_enqueued_again_after_a_lost_ack_is_not_taken_for_the_old_one(
+    shard: OpenShard, seeds: Seeds
+) -> None:
+    """Lost with the old server, in this order: the ack of `held`, and a new job under its id."""
+    acked_us = await shard.now_us()
+    accepted_us = acked_us + 1
+    await shard.wait_ms(1)
+    told = Told("held", seeds.held.token, sha(b"body of held"), ended_us=acked_us)
+    assert await finished(shard, [told]) == "1"
+    assert await resend(shard, [Resent(Entry("held", b"body of held", NOW), acked_us - 1)]) == [False]
+    assert await resend(shard, [Resent(Entry("held", b"body of held", NOW), accepted_us)]) == [True]
+
+
 async def test_what_others_hold_or_is_dead_is_left(shard: OpenShard, seeds: Seeds) -> None:
     told = [
         Told("held", seeds.stale, sha(b"body of held"), remember=True),
