@@ -168,7 +168,7 @@ class Parts:
             seats, again = [at_ms, at_ms + SECOND_SEAT_MS], False
             for worker, plan in self.idle.page(0, most):
                 if not seats:
-                    return
+                    break
                 if worker in passed:
                     continue
                 overdue = plan < now_ms - OVERDUE_MS
@@ -185,3 +185,5 @@ class Parts:
                     self.idle.put(worker, seats.pop(0))
             if not again:
                 return
+            # Those who are out of the way now may have been the ones to look at the head.
+            at_ms = min(at_ms, max(self.head() or at_ms, now_ms))

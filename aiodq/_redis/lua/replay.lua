@@ -1,7 +1,7 @@
 -- replay: dead -> scheduled
 -- A dead letter is scheduled again, if it is still the one that was read (buried at that time) and its payload is there.
 -- Its crash and interruption counts are dropped; its history is replaced by the one given.
--- KEYS: meta turn dead schedule payload tally idle
+-- KEYS: meta turn dead schedule processing payload tally idle
 -- ARGV: call wake
 --   call: the caller's call id   wake: prefix of wake channels
 -- EACH: ids buried dues histories

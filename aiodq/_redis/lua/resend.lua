@@ -1,7 +1,7 @@
 -- resend: absent -> scheduled
 -- Enqueues of the last seconds, sent again by their producer after the server lost its last writes. A job that is in any
 -- place is left as it is, and so is one that has ended since its enqueue was accepted.
--- KEYS: meta turn schedule payload idle done0 done1 done2 past0 past1 past2
+-- KEYS: meta turn schedule processing payload idle done0 done1 done2 past0 past1 past2
 -- ARGV: call wake flags
 --   call: the caller's call id   wake: prefix of wake channels   flags: "" or one 0/1 for each job: ask for done marks
 -- EACH: ids dues accepted bodies

@@ -101,6 +101,20 @@ async def test_the_living_are_woken_behind_a_crowd_of_the_dead_and_the_blocked(s
     }
 
 
+async def test_the_head_gets_a_new_look_when_those_who_had_it_turn_out_dead(shard: OpenShard) -> None:
+    """A later job finds them dead: a worker that looks before that job is enough for it, not for the head."""
+    first, second = await waiting(shard, "a", "b")
+    await shard.store.enqueue([Entry("head", b"", Due(0))])
+    now_ms = await shard.now_ms()
+    for n, hand in enumerate((first, second)):
+        await shard.poke_plan(hand.id, now_ms + 10_000 + n)
+    await shard.poke_plan("dead1", now_ms - 300)
+    await shard.poke_plan("dead2", now_ms - 300)
+    [placed] = await shard.store.enqueue([Entry("later", b"", Due(HOUR_MS))])
+    now_ms = placed.due_ms - HOUR_MS
+    assert (await shard.state()).idle == {first.id: now_ms, second.id: now_ms + 100}
+
+
 async def test_a_crowd_of_the_dead_costs_a_bounded_look(shard: OpenShard) -> None:
     now_ms = await shard.now_ms()
     for n in range(310):

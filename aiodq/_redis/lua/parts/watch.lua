@@ -1,5 +1,6 @@
 -- Restores: somebody plans to look at `at` or before, a second one within 100 ms after it. Who is gone or late is put
--- out of the way, and the next ones are asked: a whole host may have died, and its workers come first.
+-- out of the way, and the next ones are asked: a whole host may have died, whose workers come first. They may have been
+-- the ones to look at the head, so it counts then.
 local function watch(at)
   local passed = {}
   for _, most in ipairs({6, WATCH_CROWD}) do
@@ -21,9 +22,13 @@ local function watch(at)
       end
       if plan <= limit and not late and not passed[who] then
         taken, limit = taken + 1, at + 100
-        if taken == 2 then return end
+        if taken == 2 then break end
       end
     end
     if not again then return end
+    for _, place in ipairs({schedule, processing}) do
+      local head = redis.call('ZRANGE', place, 0, 0, 'WITHSCORES')[2]
+      if head then at = math.min(at, math.max(tonumber(head), now_ms)) end
+    end
   end
 end
