@@ -26,9 +26,8 @@ local function watch(at)
       end
     end
     if not again then return end
-    for _, place in ipairs({schedule, processing}) do
-      local head = redis.call('ZRANGE', place, 0, 0, 'WITHSCORES')[2]
-      if head then at = math.min(at, math.max(tonumber(head), now_ms)) end
-    end
+    local due = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
+    local lapse = redis.call('ZRANGE', processing, 0, 0, 'WITHSCORES')[2]
+    at = math.min(at, math.max(math.min(tonumber(due or at), tonumber(lapse or at)), now_ms))
   end
 end
