@@ -6,13 +6,16 @@ import asyncio
 import shutil
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from aiodq import Queue, Worker
 from aiodq._core.due import NOW, Due
 from aiodq._core.settlement import Acked, Buried, Deferred
 from aiodq._core.store import ClaimRequest, Entry
+from aiodq._redis import backend as backends
 from aiodq._redis import recent
 from aiodq._redis.backend import RedisBackend, new_sender_id
 from aiodq._redis.recent import Recent
@@ -171,6 +174,48 @@ async def test_a_run_that_ends_after_its_claim_was_lost_has_ended(
     assert await places(store, "waits", "gone", "other") == ["absent", "absent", "scheduled"]
     assert (await sent_again(store)).missing == 0
     assert await places(store, "waits", "gone", "other") == ["absent", "absent", "scheduled"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_run_whose_claim_was_lost_goes_on_or_is_run_again(
+    own: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Its job waits at the new master. If the same worker claims it before its next renewal, the run goes on;
+    if not, the renewal is refused, the handler is cancelled, and the job is run again."""
+    monkeypatch.setattr(backends, "leads_to_sentinels", _always)
+    queue = Queue("q", url=own.url)
+    started, ended, cancelled = list[str](), list[str](), list[str]()
+
+    @queue.task
+    async def work(name: str) -> None:
+        started.append(name)
+        try:
+            await asyncio.sleep(2.5)
+        except asyncio.CancelledError:
+            cancelled.append(name)
+            raise
+        ended.append(name)
+
+    async with queue, AsyncExitStack() as stack:
+        await work.options(job_id="a").after(0.5).enqueue("a")
+        await asyncio.to_thread(save, own, tmp_path / "saved")
+        for _ in range(workers):
+            await stack.enter_async_context(Worker(queue, lease=1))
+        await until(lambda: started == ["a"])
+        await asyncio.to_thread(rewind, own, tmp_path / "saved")
+        store = queue._stores()[0]
+        assert isinstance(store, RedisStore)
+        await until_in(store, "a", "processing")
+        await until(lambda: len(started) == len(ended) + len(cancelled), 10)
+        await until_in(store, "a", "done")
+        assert (await sent_again(store)).missing == 0
+        assert await places(store, "a") == ["done"], "it is not made anew"
+    assert len(started) <= 2
+    assert len(ended) >= 1
+
+
+def _always(*, url: str | None, client: object | None) -> bool:
+    return True
 
 
 async def test_without_it_nothing_is_asked_and_nothing_is_kept(own: ServerProcess, tmp_path: Path) -> None:
