@@ -60,6 +60,8 @@ class Call:
 
     async def answer(self) -> Reply:
         """The script's answer. Raises what `aiodq._core.store` says of all its methods."""
+        if not self._reply.done():
+            self._link.flush()  # all that belongs together has been asked for by now
         reply = await self._reply
         if not isinstance(reply, Exception):
             return reply
