@@ -35,13 +35,21 @@ class Floor(Raw):
     def _number(self) -> str:
         return f"{next(self.numbers):08d}"
 
+    def _call(self, name: str, **values: object) -> tuple[object, ...]:
+        """Prefix and arguments in the order of the script's header; what is not given is nothing."""
+        always = {"call": self._number(), "worker": self.sender, "wake": self.keys.wake}
+        values = {"flags": "", **always, **values}
+        return (*self.prefixes[name], *(values.get(arg, 0) for arg in load_scripts()[name].header.args))
+
     def send_jobs(self, fields: list[str | bytes]) -> Future:
-        return self.wire.call(*self.prefixes["enqueue"], self._number(), self.keys.wake, "", *fields)
+        return self.wire.call(*self._call("enqueue"), *fields)
 
     def send_claim(self, want: int) -> Future:
-        self.claim_id, now_us = self._number(), int(time.time() * 1e6)
-        args = (self.claim_id, self.sender, self.keys.wake, want, 30_000, 4_000_000, now_us, 0, 1500, -1)
-        return self.wire_of_worker.call(*self.prefixes["claim"], *args)
+        limits = {"lease_ms": 30_000, "max_bytes": 4_000_000, "far_permille": 1500, "clamp_from": -1}
+        now_us = int(time.time() * 1e6)
+        call = self._call("claim", want=want, expected_us=now_us, **limits)
+        self.claim_id = call[len(self.prefixes["claim"])]  # the call's id comes first
+        return self.wire_of_worker.call(*call)
 
     def read_claim(self, reply: Any) -> tuple[float, Iterable[tuple[bytes, bytes, Any]]]:
         wait_us = reply[1]
@@ -52,8 +60,7 @@ class Floor(Raw):
 
     def send_acks(self, ended: list[Any]) -> None:
         fields = [field for one in ended for field in one]
-        call = (*self.prefixes["ack"], self._number(), self.sender, 0, "", 300_000)
-        self.wire_of_worker.call(*call, *fields)
+        self.wire_of_worker.call(*self._call("ack", window_ms=300_000), *fields)
 
     def channels(self) -> tuple[str, ...]:
         return (self.keys.wake + self.sender,)
