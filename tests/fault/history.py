@@ -41,6 +41,9 @@ BREAKS_LEASES: Final = frozenset({"kill", "clock", "failover", "data loss"})
 """Faults after which a lease may pass on before its deadline: its holder is known to be dead, or the server's
 time or memory of it went back."""
 
+AFTERMATH_MS: Final = 3000
+"""For so long after a fault connections may still be on their way back."""
+
 BROKEN: Final = (
     "lost",
     "stuck",
@@ -127,12 +130,15 @@ def check(
     final: State | None = None,
     *,
     late_ms: float = 1000.0,
+    breaks_leases: frozenset[str] = BREAKS_LEASES,
     tolerance_ms: float = 0.0,
 ) -> Verdict:
     """Judges a whole run, after it has come to rest.
 
     Args:
         final: what the queue held at the end; None: nothing.
+        breaks_leases: kinds of faults after which a lease may pass on early; with presence also those that
+            close sockets for longer than its grace.
         late_ms: a first start later than this after its due time is `late`.
         tolerance_ms: by how much the clocks of this machine and the server may differ in what was written.
     """
@@ -146,7 +152,7 @@ def check(
         verdict.runs += len(job.starts)
         _judge_end(verdict, job_id, job, final)
         _judge_times(verdict, job_id, job, late_ms, tolerance_ms)
-        _judge_leases(verdict, job_id, job, faults, tolerance_ms)
+        _judge_leases(verdict, job_id, job, [f for f in faults if f.kind in breaks_leases], tolerance_ms)
         _judge_runs(verdict, job_id, job, faults)
     return verdict
 
@@ -235,8 +241,11 @@ def _judge_leases(
 
 
 def _broken(faults: Sequence[Fault], claim: Claimed, until_ms: float) -> bool:
+    """Whether one of these faults hit the claim's worker at a time when that could end the lease."""
     return any(
-        fault.kind in BREAKS_LEASES and fault.worker in ("", claim.worker) and fault.at_ms <= until_ms
+        fault.worker in ("", claim.worker)
+        and fault.at_ms <= until_ms
+        and (fault.kind == "kill" or max(fault.at_ms, fault.until_ms) + AFTERMATH_MS >= claim.at_ms)
         for fault in faults
     )
 
@@ -255,7 +264,7 @@ def _judge_runs(verdict: Verdict, job_id: str, job: Job, faults: Sequence[Fault]
 
 
 def _hit(fault: Fault, run: Started, until_ms: float) -> bool:
-    begins, ends = fault.at_ms, max(fault.until_ms, fault.at_ms)
+    begins, ends = fault.at_ms, max(fault.until_ms, fault.at_ms) + AFTERMATH_MS
     return (
         fault.worker in ("", run.worker)
         and begins <= until_ms
