@@ -7,6 +7,7 @@ event loop; `die()` kills its process.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from tests.fault.programs.settings import WorkerSettings
 from tests.fault.recording import recording_workers
 
 settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
+Path(settings.folder).mkdir(parents=True, exist_ok=True)
+logging.basicConfig(filename=Path(settings.folder, f"worker-{os.getpid()}.log"), level=logging.INFO)
 recorder = Recorder(Path(settings.folder), f"worker-{os.getpid()}", offset_ms=settings.offset_ms)
 queue = Queue(settings.queue, url=settings.url, scripting=settings.scripting)
 

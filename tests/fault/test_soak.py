@@ -1,0 +1,22 @@
+"""A short seeded soak: all faults mixed over real processes; long ones are `python -m benchmarks.soak`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.soak import soak
+from tests.conftest import require_server
+from tests.fault.lab import rounds
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_short_soak_keeps_every_promise(server_directory: Path) -> None:
+    require_server("valkey")
+    verdict = await soak(rounds(15) / 60, 1, server_directory / "soak")
+    print(verdict)
+    assert verdict.broken() == {}, str(verdict)
+    assert verdict.acknowledged > 100
+    assert sum(verdict.faults.values()) >= 5
