@@ -4,7 +4,7 @@
     python -m benchmarks noop lateness --quick    two questions, only to see that they work
     python -m benchmarks --contenders aiodq,floor --servers valkey --rounds 5 enqueue
     python -m benchmarks profile                  µs per step between claim and ack
-    python -m benchmarks --report                 tables and plots again, from results.json
+    python -m benchmarks --report --docs          tables and plots again from results.json, into docs/ too
 
 Results go to `--out` (build/benchmarks): results.json, tables.md, PNGs where matplotlib is installed
 (extra `bench`), and contenders.log with what they printed.
@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 
 from benchmarks import profile
-from benchmarks.environments import ENTRIES, default_home
+from benchmarks.environments import ENTRIES, ROOT, default_home
 from benchmarks.harness import Plan, known_servers, run
 from benchmarks.plots import draw
 from benchmarks.questions import QUESTIONS
-from benchmarks.report import tables
+from benchmarks.report import put_into_page, tables
 
 
 def _names(text: str) -> list[str]:
@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     parser.add_argument("--venvs", type=Path, default=default_home(), help="where environments are kept")
     parser.add_argument("--report", action="store_true", help="only write tables and plots again")
+    parser.add_argument("--docs", action="store_true", help="put them into docs/performance.md as well")
     asked = parser.parse_args()
     if asked.questions == ["profile"]:
         print(profile.report(asked.servers[0], quick=asked.quick))
@@ -64,8 +65,10 @@ def main() -> int:
     text = tables(results, QUESTIONS)
     (asked.out / "tables.md").write_text(text)
     print(text)
+    if asked.docs:
+        put_into_page(ROOT / "docs" / "performance.md", text)
     try:
-        draw(results, asked.out)
+        draw(results, ROOT / "docs" / "img" if asked.docs else asked.out)
     except ImportError:
         print("no plots: pip install 'aiodq[bench]'", file=sys.stderr)
     failed = [m for m in results["measurements"] if "failed" in m and ENTRIES[m["contender"]].ours]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import summarise
 from benchmarks.question import Metric, Question
 
+BEGIN = "<!-- tables: python -m benchmarks --report --docs -->"
+END = "<!-- end of the tables -->"
+
 
 def tables(results: dict[str, Any], questions: dict[str, Question]) -> str:
     """One table for each question and server: medians, and the spread over the rounds below them."""
     asked = {m["question"] for m in results["measurements"]}
-    parts = [_conditions(results)]
+    parts = [_conditions(results), *_against_bars(results, questions), *_ratios(results)]
     for question in questions.values():
         if question.name not in asked:
             continue
@@ -40,6 +44,56 @@ def _conditions(results: dict[str, Any]) -> str:
     if conditions["quick"]:
         lines.append("A quick run: too short to compare anything by it.")
     return "\n".join(lines)
+
+
+def _against_bars(results: dict[str, Any], questions: dict[str, Question]) -> list[str]:
+    """aiodq's own figures beside the limits it has set itself."""
+    lines = [
+        _row(["limit of our own", "server", "limit", "aiodq", "aiodq-uvloop"]),
+        _row(["---", "---", "---:", "---:", "---:"]),
+    ]
+    for question in questions.values():
+        for server in results["conditions"]["servers"]:
+            summary = summarise(results, question.name, server)
+            for name, (limit, _) in question.bars.items():
+                metric = question.metrics[name]
+                cells = [_cell(summary.get(one, {}).get(name), metric) for one in ("aiodq", "aiodq-uvloop")]
+                if cells != ["–", "–"]:
+                    what = f"{question.title}: {metric.title}"
+                    lines.append(_row([what, server, f"≤ {limit:g} {metric.unit}".strip(), *cells]))
+    return ["### Against our own limits\n\n" + "\n".join(lines)] if len(lines) > 2 else []
+
+
+def _ratios(results: dict[str, Any]) -> list[str]:
+    """aiodq on uvloop, as a multiple of the floors and of the best peer in the same run."""
+    head = ["aiodq-uvloop as a multiple of", "server", "floor-uvloop", "bare-uvloop", "the best peer"]
+    lines = [_row(head), _row(["---", "---", "---:", "---:", "---:"])]
+    for question, metric in (("noop", "rate"), *(("enqueue", how) for how in ("single", "awaiters", "bulk"))):
+        for server in results["conditions"]["servers"]:
+            found = {
+                name: metrics[metric][0]
+                for name, metrics in summarise(results, question, server).items()
+                if metric in metrics
+            }
+            ours = found.pop("aiodq-uvloop", None)
+            peers = {n: v for n, v in found.items() if not n.startswith(("aiodq", "floor", "bare"))}
+            if ours is None:
+                continue
+            cells = [f"{ours / found[n]:.2f}" if n in found else "–" for n in ("floor-uvloop", "bare-uvloop")]
+            best = max(peers, key=lambda n: peers[n]) if peers else None
+            cells.append(f"{ours / peers[best]:.1f} ({best})" if best else "–")
+            title = {"rate": "empty jobs a second", "single": "enqueue one by one"}.get(
+                metric, f"enqueue, {metric}"
+            )
+            lines.append(_row([title, server, *cells]))
+    return ["### Beside the floors and the best peer\n\n" + "\n".join(lines)] if len(lines) > 2 else []
+
+
+def put_into_page(page: Path, text: str) -> None:
+    """Replaces what stands between the page's marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
 
 
 def _table(results: dict[str, Any], question: Question, server: str) -> str:

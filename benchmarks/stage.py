@@ -134,7 +134,12 @@ class Stage:
         return quick if self.quick else full
 
     def start(self, **settings: Any) -> Participant:
-        """A process of this contender, connected."""
+        """A process of this contender, which answers: what it does next takes no time to start up."""
+        participant = self._begin(**settings)
+        participant.ask("report")
+        return participant
+
+    def _begin(self, **settings: Any) -> Participant:
         fitting: dict[str, Any] = {**self.entry.settings, **settings}
         setup = Setup(url=self.server.url, loop=self.entry.loop, **fitting)
         participant = Participant(self.entry, self._home, setup, self._log)
@@ -143,7 +148,7 @@ class Stage:
 
     def workers(self, count: int, settle_s: float = 1.0, **settings: Any) -> list[Participant]:
         """So many processes with a worker each, that has had time to settle down."""
-        started = [self.start(**settings) for _ in range(count)]
+        started = [self._begin(**settings) for _ in range(count)]
         for worker in started:
             worker.tell("work")
         for worker in started:
