@@ -3,9 +3,9 @@
     python -m benchmarks.soak --minutes 10 --seed 7
 
 Exits with 0 when every promise was kept: nothing lost, early, stuck or misplaced, no two live leases, no
-stale write accepted, and nothing run again that no fault explains. The seed fixes which faults come in which order
-and how long they last; their moments depend on the machine. Everything is on loopback; the histories stay in
-the folder that is printed when something was broken.
+stale write accepted, and nothing run again that no fault explains. The seed fixes which faults come in which
+order and how long they last; their moments depend on the machine. Everything is on loopback; the histories
+stay in the folder that is printed when something was broken.
 """
 
 from __future__ import annotations

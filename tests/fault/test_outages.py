@@ -23,12 +23,12 @@ RESUME_S = 2.0
 
 
 async def test_work_resumes_after_every_outage(lab: Lab) -> None:
-    """20 outages (times AIODQ_FAULT_ROUNDS) of all kinds, 0.05 to 0.6 s long, in the middle of calls."""
+    """10 outages (times AIODQ_FAULT_ROUNDS) of all kinds, 0.05 to 0.6 s long, in the middle of calls."""
     dice = random.Random(7)
     hand = await lab.listener("w")
     proxy = lab.proxy
     slowest_s = 0.0
-    for n in range(rounds(20)):
+    for n in range(rounds(10)):
         kind = dice.choice(["cut", "refuse", "hole", "hole up", "hole down", "half open"])
         enqueuing = asyncio.ensure_future(lab.store.enqueue([Entry(f"j{n}", b"", NOW)]))
         claiming = asyncio.ensure_future(hand.take(5))
@@ -143,6 +143,6 @@ async def test_a_connection_that_cannot_even_be_tried_is_told() -> None:
     """The encoding of host names raises neither a connection error nor one of redis-py's."""
     backend = RedisBackend(url=f"redis://{'x' * 70}.example:6379/0")
     async with asyncio.timeout(5):
-        with pytest.raises(StoreUnavailable, match="not sent|not carried out"):
+        with pytest.raises(StoreUnavailable, match=r"not sent|not carried out"):
             await backend.store("q").enqueue([Entry("a", b"", NOW)])
     await backend.aclose()
