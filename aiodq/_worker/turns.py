@@ -111,8 +111,10 @@ class TurnLoop:
                 continue
             leases = await self._arrive(flight)
             arrived = flight
-            # On its way before these jobs begin: the server and the handlers work at the same time.
-            flight = self._depart(landed=len(leases)) if leases else None
+            # On its way before these jobs begin: the server and the handlers work at the same time. But what
+            # this worker still has is not to be settled under the lease that a new one has just replaced.
+            early = leases and not any(lease.job_id in shard.held for lease in leases)
+            flight = self._depart(landed=len(leases)) if early else None
             self._executor.start(shard, leases, arrived.sent)
             self._landed()
 
