@@ -47,6 +47,7 @@ class DeadJob(Struct, frozen=True):
     """One dead letter: why it was buried, after how many failures, and what it was to do.
 
     `args` and `kwargs` are shown without the handler's types: a date is text, a dataclass a dict.
+    `traceback` is that of its last error, as text; empty if there was none.
     """
 
     id: str
@@ -56,6 +57,7 @@ class DeadJob(Struct, frozen=True):
     failures: int
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
+    traceback: str = ""
 
 
 class QueueStats(Struct, frozen=True):

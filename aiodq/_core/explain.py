@@ -27,7 +27,14 @@ def show_dead(job: Found) -> DeadJob:
     envelope, tally = _envelope(job), read_tally(job.tally)
     args, kwargs = _arguments(envelope)
     return DeadJob(
-        job.job_id, _task(envelope), tally.reason, to_instant(job.at_ms), tally.failures, args, kwargs
+        job.job_id,
+        _task(envelope),
+        tally.reason,
+        to_instant(job.at_ms),
+        tally.failures,
+        args,
+        kwargs,
+        tally.errors[-1].traceback if tally.errors else "",
     )
 
 

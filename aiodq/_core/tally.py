@@ -137,11 +137,11 @@ def _text_of(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     with contextlib.suppress(BaseException):  # formatting calls into the user's errors as well
-        return "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
+        return "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
     return "(its traceback could not be made)"
 
 
-def _users_part(tb: TracebackType | None) -> TracebackType | None:
+def users_part(tb: TracebackType | None) -> TracebackType | None:
     """The traceback without our own frames at its beginning."""
     part = tb
     while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith("aiodq._"):

@@ -20,11 +20,13 @@ import msgspec
 
 from aiodq._core import decision
 from aiodq._core.decision import Facts, Verdict
+from aiodq._core.directives import sole_directive
 from aiodq._core.envelope import UnknownVersion, decode_envelope
 from aiodq._core.errors import PayloadError
 from aiodq._core.handler import Call, InThread
 from aiodq._core.lease import Lease
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
+from aiodq._core.tally import users_part
 from aiodq._worker.events import JobRecovered, JobStarted, TaskUnknown
 from aiodq._worker.isolation import SUSPECT_CRASHES, Isolation
 from aiodq._worker.reporter import Reporter
@@ -260,13 +262,18 @@ class Executor:
             log.exception("no decision about the end of job %s (task %s): given back", run.job_id, run.task)
             return Verdict(Released(run.job_id, run.token))
         if error is not None:
-            self._log_end(run, verdict)
+            try:
+                self._log_end(run, verdict, error)
+            except Exception as fault:  # noqa: BLE001  # as for a tree of errors too deep to be shown
+                log.error("job %s (task %s): no log of its end: %r", run.job_id, run.task, fault)
         return verdict
 
-    def _log_end(self, run: Run, verdict: Verdict) -> None:
+    def _log_end(self, run: Run, verdict: Verdict, error: BaseException) -> None:
         settlement = verdict.settlement
+        # What a handler asked for by a directive has no place in the code that anybody looks for.
+        trace = None if sole_directive(error) else (type(error), error, users_part(error.__traceback__))
         if isinstance(settlement, Buried):
-            log.error("job %s (task %s) is buried: %s", run.job_id, run.task, verdict.error)
+            log.error("job %s (task %s) is buried: %s", run.job_id, run.task, verdict.error, exc_info=trace)
         elif isinstance(settlement, Deferred) and settlement.outcome == "retry":
             log.warning(
                 "job %s (task %s) failed in attempt %d of %d, again in %d ms: %s",
@@ -276,7 +283,10 @@ class Executor:
                 run.policy.max_attempts,
                 settlement.due.ms if settlement.due.relative else -1,
                 verdict.error,
+                exc_info=trace,
             )
+        elif run.stopped == "shutdown" and isinstance(settlement, Released):
+            log.info("job %s (task %s) is given back, uncounted: the worker stops", run.job_id, run.task)
         elif verdict.error is not None:
             log.info("job %s (task %s): %s: %s", run.job_id, run.task, settlement.outcome, verdict.error)
 

@@ -62,7 +62,8 @@ async def test_b33_b34_any_exception_is_a_failure_of_its_job_alone(
     async with bench.worker(concurrency=2) as worker:
         await bench.until_empty()
         assert worker.health().running == 0
-        assert runtime_of(worker)._slots.free == 2
+        slots = runtime_of(worker)._slots  # a claim on its way holds the free ones
+        await bench.until(lambda: slots.free == 2, "two free slots")
     await neighbours_still_run(bench)
     assert bench.runs("bad") == 2
     assert await bench.where("bad") == "dead"
@@ -376,6 +377,43 @@ async def test_the_log_says_what_failed(bench: Bench, caplog: pytest.LogCaptureF
     text = caplog.text
     assert "job bad (task bad) failed in attempt 1 of 2" in text
     assert "job bad (task bad) is buried: ValueError: boom" in text
+    (dead,) = await bench.queue.dead.list()
+    where = 'in bad\n    raise ValueError("boom")\n'
+    assert text.count(where) == 2
+    assert where in dead.traceback
+    assert "_worker/executor.py" not in text + dead.traceback
+
+
+async def test_an_error_that_cannot_be_shown_ends_its_job_all_the_same(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    @bench.queue.task(max_attempts=1)
+    async def deep() -> None:
+        error: Exception = ValueError("boom")
+        for _ in range(5000):
+            error = ExceptionGroup[Exception]("one more", [error])
+        raise error
+
+    await deep.options(job_id="deep").enqueue()
+    async with bench.worker():
+        await bench.until_in("dead", "deep")
+    assert "job deep (task deep)" in caplog.text
+
+
+async def test_the_log_shows_no_traceback_of_what_a_handler_asks_for(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    @bench.queue.task(max_attempts=2)
+    async def picky() -> None:
+        if current_job().attempt == 1:
+            raise Retry(0, reason="busy")
+        raise Bury("no such order")
+
+    await picky.options(job_id="picky").enqueue()
+    async with bench.worker():
+        await bench.until_in("dead", "picky")
+    assert "job picky (task picky) is buried: no such order" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_one_broken_settlement_does_not_hold_up_its_neighbours(
