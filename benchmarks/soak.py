@@ -25,12 +25,12 @@ from typing import Any, Final, cast
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from aiodq import AiodqError, Queue
+from aiodq._redis.scripts import Scripting
 from tests.fault.history import BREAKS_LEASES, Verdict, check
-from tests.fault.processes import Fleet, WorkerProcess
-from tests.fault.programs.settings import WorkerSettings
+from tests.fault.mutations import MUTATIONS
+from tests.fault.processes import Fleet, ProducerProcess, WorkerProcess
+from tests.fault.programs.settings import ProducerSettings, WorkerSettings
 from tests.fault.proxy import Proxy, Way
-from tests.fault.recording import recording_producer
 from tests.servers import ServerKind, ServerProcess
 from tests.shards import RedisShard, State
 
@@ -54,12 +54,11 @@ class Soak:
         self.proxy = proxy
         self.fleet = fleet
         self.dice = dice
-        self.queue = Queue(QUEUE, url=proxy.patient_url(1.0))
         self.client: Any = redis.asyncio.Redis(host="127.0.0.1", port=server.port)
-        self.jobs = 0
-        self.refused = 0
+        self._producers: list[ProducerProcess] = []
         self._deeds: Final[dict[str, Callable[[], Awaitable[None]]]] = {
             "kill": self._kill,
+            "kill producer": self._kill_producer,
             "stop": self._stop,
             "terminate": self._terminate,
             "cut": self._cut,
@@ -77,28 +76,6 @@ class Soak:
             "demotion": self._demotion,
             "busy": self._busy,
         }
-
-    # ---- the producer
-
-    async def produce(self, until_s: float) -> None:
-        """Writes about 150 jobs a second until that time (monotonic), cancels some."""
-        dice = random.Random(self.dice.random())
-        work, flaky = self.queue.stub("work"), self.queue.stub("flaky")
-        while time.monotonic() < until_s:
-            jobs = [
-                flaky.after(dice.random()).job(0.01, dice.randint(1, 2))
-                if dice.random() < 0.1
-                else work.after(dice.random() * 1.5).job(dice.random() ** 3 * 0.5)
-                for _ in range(15)
-            ]
-            try:
-                await self.queue.enqueue_many(jobs)
-                self.jobs += len(jobs)
-                if dice.random() < 0.3:
-                    await self.queue.cancel(dice.choice(jobs).id)
-            except AiodqError:
-                self.refused += 1  # nobody was promised anything
-            await asyncio.sleep(0.1)
 
     # ---- the faults
 
@@ -125,6 +102,20 @@ class Soak:
     async def _kill(self) -> None:
         await asyncio.to_thread(self.fleet.kill, self._somebody())
         await self._replace()
+
+    async def start_producer(self) -> None:
+        told = ProducerSettings(
+            url=self.fleet.settings.url,
+            queue=QUEUE,
+            folder=self.fleet.settings.folder,
+            seed=self.dice.randrange(1 << 30),
+            scripting=self.fleet.settings.scripting,
+        )
+        self._producers.append(await asyncio.to_thread(ProducerProcess, told))
+
+    async def _kill_producer(self) -> None:
+        await asyncio.to_thread(self._producers[-1].kill)
+        await self.start_producer()
 
     async def _terminate(self) -> None:
         worker = self._somebody()
@@ -177,6 +168,7 @@ class Soak:
 
     async def _script_flush(self) -> None:
         await self._say("SCRIPT", "FLUSH")
+        await self._say("FUNCTION", "FLUSH")
 
     async def _restart(self) -> None:
         self.server.kill()
@@ -221,7 +213,9 @@ class Soak:
     # ---- the end
 
     async def come_to_rest(self) -> State:
-        """What the queue holds when nothing waits or runs any more, or when the patience is over."""
+        """Stops the producer. What the queue holds when nothing waits or runs any more, or when the patience
+        is over."""
+        await asyncio.to_thread(self._producers[-1].kill)
         shard = RedisShard(cast("Any", None), self.client, QUEUE, self.server.kind)
         until_s = time.monotonic() + REST_S
         while True:
@@ -233,24 +227,39 @@ class Soak:
         return await shard.state()
 
     async def aclose(self) -> None:
-        await self.queue.aclose()
+        for producer in self._producers:
+            producer.close()
         await self.client.aclose()
 
 
-async def soak(minutes: float, seed: int, folder: Path, *, kind: ServerKind = "valkey") -> Verdict:
-    """One whole run; histories are written below `folder`."""
+async def soak(
+    minutes: float,
+    seed: int,
+    folder: Path,
+    *,
+    kind: ServerKind = "valkey",
+    scripting: Scripting = "eval",
+    mutation: str | None = None,
+) -> Verdict:
+    """One whole run; histories are written below `folder`. `mutation`: what the workers' scripts lack."""
     server = ServerProcess(kind, folder / "server").start()
     try:
         async with Proxy(server.port) as proxy:
             settings = WorkerSettings(
-                url=proxy.patient_url(1.0), queue=QUEUE, folder=str(folder / "history"), lease_s=LEASE_S
+                url=proxy.patient_url(1.0),
+                queue=QUEUE,
+                folder=str(folder / "history"),
+                lease_s=LEASE_S,
+                scripting=scripting,
+                mutation=mutation,
             )
-            with Fleet(settings) as fleet, recording_producer(fleet.recorder):
+            with Fleet(settings) as fleet:
                 run = Soak(server, proxy, fleet, random.Random(seed))
                 await asyncio.to_thread(fleet.start, WORKERS)
                 until_s = time.monotonic() + minutes * 60
                 try:
-                    await asyncio.gather(run.produce(until_s), run.injure(until_s))
+                    await run.start_producer()
+                    await run.injure(until_s)
                     final = await run.come_to_rest()
                 finally:
                     await run.aclose()
@@ -267,10 +276,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults are made (default 1)")
     parser.add_argument("--seed", type=int, default=1, help="which faults, and in which order (default 1)")
     parser.add_argument("--server", choices=["valkey", "redis7"], default="valkey")
+    parser.add_argument("--functions", action="store_true", help="deploy scripts as a function library")
+    parser.add_argument(
+        "--without", choices=sorted(MUTATIONS), help="break the workers' scripts: must be found"
+    )
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="aiodq-soak-"))
     began = time.monotonic()
-    verdict = asyncio.run(soak(asked.minutes, asked.seed, folder, kind=asked.server))
+    verdict = asyncio.run(
+        soak(
+            asked.minutes,
+            asked.seed,
+            folder,
+            kind=asked.server,
+            scripting="functions" if asked.functions else "eval",
+            mutation=asked.without,
+        )
+    )
     print(f"seed {asked.seed}, {asked.server}, {time.monotonic() - began:.0f} s")
     print(verdict)
     broken = verdict.broken()

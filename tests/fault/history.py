@@ -229,7 +229,8 @@ def _judge_leases(
             verdict.overlapping.append(job_id)
         elif not job.ended(former.fence, "ack", "retry", "release", "bury"):
             renewals = [r.sent_ms for r in job.renewed if r.fence == former.fence and r.accepted]
-            live_until_ms = max([former.at_ms, *renewals]) + former.lease_ms
+            # Deadlines are whole milliseconds on the server.
+            live_until_ms = int(max([former.at_ms, *renewals])) + former.lease_ms
             if latter.at_ms + tolerance_ms < live_until_ms and not _broken(faults, former, latter.at_ms):
                 verdict.overlapping.append(job_id)
     writes: list[Settled | Renewed] = [*job.settled, *job.renewed]

@@ -10,17 +10,17 @@ from typing import Self
 import msgspec
 
 from tests.fault.events import Claimed, Event, Fault, Recorder, Settled, read
-from tests.fault.programs.settings import WorkerSettings
+from tests.fault.programs.settings import ProducerSettings, WorkerSettings
 from tests.servers import ScriptProcess, wait_until
 
-_PROGRAM = Path(__file__).parent / "programs" / "worker.py"
+_PROGRAMS = Path(__file__).parent / "programs"
 
 
 class WorkerProcess:
     """One worker; `name` is how histories call it."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        self._script = ScriptProcess(_PROGRAM, msgspec.json.encode(settings).decode())
+        self._script = ScriptProcess(_PROGRAMS / "worker.py", msgspec.json.encode(settings).decode())
         self.name = f"worker-{self._script.pid}"
 
     @property
@@ -44,6 +44,20 @@ class WorkerProcess:
     def close(self) -> None:
         if self.alive:
             self._script.send_signal(signal.SIGCONT)  # a frozen one
+        self._script.close()
+
+
+class ProducerProcess:
+    """One process that writes jobs until it is killed."""
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._script = ScriptProcess(_PROGRAMS / "producer.py", msgspec.json.encode(settings).decode())
+        self._script.wait_for("ready")
+
+    def kill(self) -> None:
+        self._script.kill()
+
+    def close(self) -> None:
         self._script.close()
 
 

@@ -94,6 +94,16 @@ GOOD: dict[str, tuple[Sequence[Event], State | None]] = {
         [*enqueued(), *claimed(110), Fault(120, "kill", "w1"), *claimed(700, "w2"), *settled(710, 700)],
         None,
     ),
+    "taken over in the very millisecond of its deadline": (
+        [
+            *enqueued(),
+            *claimed(110.9),
+            Fault(120, "stop", "w1", 2000),
+            *claimed(1110.1, "w2"),
+            *settled(1120, 1110.1),
+        ],
+        None,
+    ),
     "lease run out under a frozen holder, whose ack is refused": (
         [
             *enqueued(),

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """Times in seconds; `offset_ms`: the server's clock minus this machine's."""
+    """Times in seconds; `offset_ms`: the server's clock minus this machine's; `mutation`: which safeguard the
+    worker's scripts lack."""
 
     url: str
     queue: str
@@ -20,23 +21,26 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     presence: bool = True
     scripting: Literal["eval", "functions"] = "eval"
     offset_ms: float = 0.0
+    mutation: str | None = None
 
 
 class ProducerSettings(Struct, frozen=True, kw_only=True):
-    """Writes `jobs` jobs at `per_s` a second, each of `run_s` seconds, due up to `delay_s` later.
+    """Writes about `per_s` jobs a second, each of up to `run_s` seconds, due up to `delay_s` later.
 
     Attributes:
-        cancels: that share of the jobs is cancelled again.  flaky: that share fails once or twice first.
+        cancels: about that share of the jobs is cancelled again.
+        flaky: that share fails once or twice before it ends well.
     """
 
     url: str
     queue: str
     folder: str
     seed: int
-    jobs: int
-    per_s: float = 200.0
-    run_s: float = 0.01
-    delay_s: float = 1.0
-    cancels: float = 0.05
+    per_s: float = 150.0
+    batch: int = 15
+    run_s: float = 0.5
+    delay_s: float = 1.5
+    cancels: float = 0.02
     flaky: float = 0.1
+    scripting: Literal["eval", "functions"] = "eval"
     offset_ms: float = 0.0

@@ -12,12 +12,14 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 
 from aiodq import Fixed, Queue, Worker, current_job
 from tests.fault.events import Ended, Recorder, Started
+from tests.fault.mutations import MUTATIONS, broken
 from tests.fault.programs.settings import WorkerSettings
 from tests.fault.recording import recording_workers
 
@@ -75,7 +77,8 @@ async def main() -> None:
         presence=settings.presence,
     )
     watching = asyncio.create_task(say_ready(worker))
-    with recording_workers(recorder):
+    lacking = broken(MUTATIONS[settings.mutation]) if settings.mutation else nullcontext()
+    with recording_workers(recorder), lacking:
         await worker.run()
     watching.cancel()
 
