@@ -69,6 +69,7 @@ class Call:
 
     async def _insist(self, reply: Exception) -> Reply:
         first_sent: float | None = None
+        asked_at = self._started
         waits = Backoff()
         deployed = False
         while True:
@@ -78,14 +79,14 @@ class Call:
                 again = await self._deploy_and_send()
             elif isinstance(error, Lost | Refused):
                 if isinstance(error, Lost) and error.sent and first_sent is None:
-                    first_sent = self._started
+                    first_sent = asked_at
                 if self._patience.is_over(self._link, self._started, first_sent):
                     raise self._gave_up(error, sent=first_sent is not None) from error
                 if isinstance(error, Refused):
                     if error.elsewhere:
                         await self._link.drop()
                     await asyncio.sleep(waits.next_s())
-                deployed = False
+                deployed, asked_at = False, time.monotonic()
                 again = await self._link.send(self._command)
             else:
                 raise error

@@ -12,6 +12,7 @@ from aiodq._core.due import NOW, Due
 from aiodq._core.errors import StoreUnavailable
 from aiodq._core.settlement import Acked
 from aiodq._core.store import ClaimRequest, Entry
+from aiodq._redis import calls
 from aiodq._redis.backend import RedisBackend
 from tests.conftest import MakeServer
 from tests.fault.lab import Lab, open_lab, rounds
@@ -146,3 +147,22 @@ async def test_a_connection_that_cannot_even_be_tried_is_told() -> None:
         with pytest.raises(StoreUnavailable, match=r"not sent|not carried out"):
             await backend.store("q").enqueue([Entry("a", b"", NOW)])
     await backend.aclose()
+
+
+async def test_the_time_before_anything_could_be_sent_does_not_use_up_the_repeats(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long outage, and one more cut when the server is back: the call goes on under its number."""
+    monkeypatch.setattr(calls.WORKER, "seconds", 1.0)
+    hand = await lab.listener("w")
+    await lab.store.enqueue([Entry("j", b"", NOW)])
+    lab.proxy.refuse = True
+    lab.proxy.cut()
+    claiming = asyncio.ensure_future(hand.take(1))
+    await asyncio.sleep(1.5)
+    loss = lab.proxy.lose_reply("claim")
+    lab.proxy.refuse = False
+    leases = await claiming
+    assert loss.happened.is_set()
+    assert [lease.job_id for lease in leases] == ["j"]
+    await hand.settle(Acked("j", leases[0].token))
