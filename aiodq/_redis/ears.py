@@ -104,7 +104,7 @@ class Ears:
             log.debug("could not subscribe: %s", error)
 
     async def _hear(self) -> None:
-        waits = Backoff()
+        waits, told = Backoff(), ""
         while True:
             connection = self._make()
             try:
@@ -118,9 +118,12 @@ class Ears:
                 await self._read(connection, waits)
             except CONNECTION_ERRORS as error:
                 log.debug("notices interrupted: %s", error)
-            except Exception:
+            except Exception as error:
                 # Deaf ears cost punctuality only: listening must not end with the first surprise.
-                log.exception("notices interrupted")
+                # Said once, not with each try: no right to subscribe is one that stays.
+                level = logging.DEBUG if str(error) == told else logging.ERROR
+                told = str(error)
+                log.log(level, "no notices, jobs may start up to a second late: %s", error, exc_info=error)
             finally:
                 self._connection = None
                 await close_quietly(connection)

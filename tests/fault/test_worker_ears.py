@@ -8,6 +8,7 @@ import pytest
 
 from aiodq import Queue, Worker
 from aiodq._redis import ears
+from tests.conftest import MakeServer
 from tests.fault.proxy import Proxy
 from tests.servers import ServerProcess
 from tests.shards import until
@@ -67,3 +68,23 @@ async def test_a_full_worker_tries_its_ears(
             forget_ears(proxy)
             await until(lambda: proxy.stats.commands["subscribe"] > before)
             gate.set()
+
+
+async def test_a_worker_without_the_right_to_subscribe_says_so_once(
+    make_server: MakeServer, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, done = make_server(), asyncio.Event()
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "resetchannels")
+    queue = Queue(queue_name, url=server.url)
+
+    @queue.task
+    async def note() -> None:
+        done.set()
+
+    async with queue, Worker(queue, lease=30, grace=1):
+        await note.enqueue()
+        await asyncio.wait_for(done.wait(), 3)
+        await asyncio.sleep(1.5)
+    told = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage()[:10] for record in told] == ["no notices"]
