@@ -164,7 +164,10 @@ class Claimer:
         return max(0, math.ceil((ready - now) * 1000))
 
     def _note_clock(self, answer: ClaimAnswer, middle: float, now: float) -> None:
-        self.stepped_by_us = answer.now_us - self.server_us(middle) if answer.stepped else 0
+        # The expectation was made when the call was first sent: one that waited out an outage shows no step.
+        waited = now - middle >= LONGEST_HALF_S
+        expected_us = self.server_us(now if waited else middle)
+        self.stepped_by_us = max(0, answer.now_us - expected_us) if answer.stepped else 0
         self._server_us, self._server_at = answer.now_us, middle
         if answer.stepped:
             self._stepped_at = now

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from aiodq._core.errors import NewerProtocol, QueueFull, StoreUnavailable
 from aiodq._core.lease import Lease
-from aiodq._core.store import BATCH, ClaimRequest, TurnAnswer
+from aiodq._core.store import BATCH, CLOCK_STEP_US, ClaimRequest, TurnAnswer
 from aiodq._worker.events import ClockStepped, JobSettled, StoreBack, StoreLost
 from aiodq._worker.executor import Executor, start_task
 from aiodq._worker.reporter import Reporter
@@ -301,26 +301,31 @@ class TurnLoop:
             )
 
     def _stepped(self) -> None:
+        if self.shard.claimer.stepped_by_us < CLOCK_STEP_US:
+            return
         by = timedelta(microseconds=self.shard.claimer.stepped_by_us)
         log.warning("the server's clock of queue %s is %s ahead of what was expected", self.shard.queue, by)
         if self._reporter.active:
             self._reporter.tell(ClockStepped(self.shard.queue, by))
 
     def _overdue(self) -> None:
-        self._away(StoreUnavailable(f"no answer for {OVERDUE_S} s"))
+        trouble = self.shard.access.trouble
+        self._away(StoreUnavailable(f"no answer for {OVERDUE_S} s" + (f" ({trouble})" if trouble else "")))
 
     def _away(self, error: Exception) -> None:
         """Said once per outage, not once per try."""
         if self.away_since is not None:
             return
         self.away_since = time.monotonic()
-        log.error("queue %s: no turn succeeds, trying on: %s", self.shard.queue, error)
+        log.error("queue %s: nothing can be claimed or settled, trying on: %s", self.shard.queue, error)
         if self._reporter.active:
             self._reporter.tell(StoreLost(self.shard.queue, str(error)))
 
     def _back(self, now: float) -> None:
         away_for = timedelta(seconds=now - self.away_since) if self.away_since is not None else timedelta()
         self.away_since = None
-        log.warning("queue %s: turns succeed again after %.1f s", self.shard.queue, away_for.total_seconds())
+        log.warning(
+            "queue %s: claiming and settling again after %.1f s", self.shard.queue, away_for.total_seconds()
+        )
         if self._reporter.active:
             self._reporter.tell(StoreBack(self.shard.queue, away_for))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from aiodq import Queue, Worker
 from tests.fault.proxy import Proxy
 from tests.servers import ServerProcess
@@ -11,7 +13,7 @@ from tests.shards import until
 
 
 async def test_a_job_that_is_on_time_does_not_expire_because_its_claim_waited_for_the_server(
-    valkey: ServerProcess, queue_name: str
+    valkey: ServerProcess, queue_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[str] = []
     async with Proxy(valkey.port) as proxy:
@@ -34,3 +36,4 @@ async def test_a_job_that_is_on_time_does_not_expire_because_its_claim_waited_fo
             proxy.refuse = False
             await until(lambda: "punctual" in ran)
         assert ran == ["punctual"]  # the other had really expired
+    assert "clock" not in caplog.text  # nor does the worker take the outage for a step of the server's clock
