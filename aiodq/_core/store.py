@@ -286,6 +286,11 @@ class WorkerStore(Protocol):
         connected."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why the last try to connect failed, for people; empty: it did not."""
+        ...
+
     async def listen(self) -> None:
         """Receives notices until cancelled; reconnects for ever, waiting at most a second between tries.
         Reports `connected` after each (re)subscription."""

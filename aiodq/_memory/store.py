@@ -129,6 +129,10 @@ class MemoryWorkerStore:
         """Since ever: a memory has no connection to lose, so its workers are steady from the start."""
         return 0.0
 
+    @property
+    def trouble(self) -> str:
+        return ""
+
     async def listen(self) -> None:
         self._shard.subscribe(self._worker_id, self._ear)
         try:

@@ -90,6 +90,8 @@ class Link:
         self.ever_connected = False
         self.unbroken_since: float | None = None
         """`time.monotonic()` since when every call succeeded on this connection; None: there is none."""
+        self.trouble = ""
+        """Why the last try to connect failed; empty: it did not."""
 
     def send(self, command: bytes) -> asyncio.Future[Reply]:
         """Puts one packed command into the next write. The future always gets a result; errors are values."""
@@ -167,11 +169,13 @@ class Link:
         connection = self._make()
         try:
             await connection.connect()
-        except BaseException:
+        except BaseException as error:
+            self.trouble = _said(error)
             self._put_off()
             await close_quietly(connection)
             raise
         self._backoff.reset()
+        self.trouble = ""
         self._connection = connection
         self._wire = open_wire(connection, self._replied, self._broke)
         self.ever_connected = True
@@ -238,9 +242,14 @@ async def _close(connection: Connection | None) -> None:
 
 
 def _lost(error: Exception, *, sent: bool) -> Lost:
-    lost = Lost(str(error) or type(error).__name__, sent=sent)
+    lost = Lost(_said(error), sent=sent)
     lost.__cause__ = error
     return lost
+
+
+def _said(error: BaseException) -> str:
+    """The error's text, to be put into a longer sentence."""
+    return str(error).rstrip(".") or type(error).__name__
 
 
 async def close_quietly(connection: Connection) -> None:

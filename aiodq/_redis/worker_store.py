@@ -72,6 +72,10 @@ class RedisWorkerStore:
     def unbroken_since(self) -> float | None:
         return self._caller.link.unbroken_since
 
+    @property
+    def trouble(self) -> str:
+        return self._caller.link.trouble
+
     async def listen(self) -> None:
         await self._ears.listen(self._keys, self._on_notice)
 

@@ -55,4 +55,24 @@ async def test_a_job_that_ends_during_an_outage_is_settled_after_it(
             await until(lambda: runs == 2)
     assert runs == 2
     assert [event.outcome for event in events if isinstance(event, JobSettled)] == ["ack", "ack"]
-    assert caplog.text.count("no turn succeeds") == 1
+    assert caplog.text.count("nothing can be claimed or settled, trying on: ") == 1
+
+
+async def test_a_worker_says_why_it_reaches_no_server(
+    queue_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiodq._worker.turns.OVERDUE_S", 0.2)
+    queue = Queue(queue_name, url="redis://127.0.0.1:1/0")
+
+    @queue.task
+    async def work() -> None: ...
+
+    worker = Worker(queue, grace=0.2)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(PATIENCE_S):
+        while "trying on" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+    assert "no answer for 0.2 s (" in caplog.text
+    assert "connecting to 127.0.0.1:1" in caplog.text
