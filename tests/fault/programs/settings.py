@@ -38,7 +38,7 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
     seed: int
     per_s: float = 150.0
     batch: int = 15
-    run_s: float = 0.5
+    run_s: float = 1.0
     delay_s: float = 1.5
     cancels: float = 0.02
     flaky: float = 0.1
