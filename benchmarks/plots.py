@@ -54,7 +54,9 @@ def _bars(found: dict[str, tuple[float, float, float]], title: str, logarithmic:
     ]
     axes.barh(names, medians, xerr=spread, color=colours, error_kw={"lw": 0.8})
     for at, value in enumerate(medians):
-        axes.annotate(f" {value:,.4g}", (value, at), va="center", fontsize=8)
+        axes.annotate(
+            f" {value:,.0f}" if value >= 100 else f" {value:.3g}", (value, at), va="center", fontsize=8
+        )
     if logarithmic:
         axes.set_xscale("log")
     axes.set_title(title, fontsize=10)

@@ -24,7 +24,7 @@ class Saq(Contender):
         await self.queue.connect()
 
     async def enqueue(self, task: str, value: object, when: When) -> None:
-        options = {"timeout": self.setup.lease_s, "retries": 3, "ttl": -1}
+        options = {"timeout": int(self.setup.lease_s), "retries": 3, "ttl": -1}
         if when.after is not None:
             options["scheduled"] = time.time() + when.after
         elif when.at is not None:
@@ -33,7 +33,7 @@ class Saq(Contender):
 
     async def work(self) -> None:
         functions = [(name, _taking_context(fn)) for name, fn in TASKS.items()]
-        timers = {"sweep": self.setup.lease_s} if self.setup.lease_s < 10 else {}
+        timers = {"sweep": int(self.setup.lease_s)} if self.setup.lease_s < 10 else {}
         self.worker = Worker(self.queue, functions, concurrency=self.setup.concurrency, timers=timers)
         self.running = asyncio.create_task(self.worker.start())
 
