@@ -79,6 +79,19 @@ LATER: Final = frozenset({
 else."""
 
 
+ELSEWHERE: Final = {
+    "max_retries": "max_attempts",
+    "max_tries": "max_attempts",
+    "retries": "max_attempts",
+    "time_limit": "timeout",
+    "job_timeout": "timeout",
+    "task_id": "job_id",
+    "id": "job_id",
+    "retry_backoff": "backoff",
+}
+"""What other libraries call these options. Their nearest name by letters may be a wrong one."""
+
+
 def read_call_options(options: Mapping[str, object]) -> CallSpec:
     """Checks the options of a call.
 
@@ -132,7 +145,8 @@ def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
         if name not in known:
             if name in LATER:
                 raise TypeError(f"{what} {name!r} is not in this version of aiodq")
-            near = difflib.get_close_matches(name, known, n=1)
+            usual = ELSEWHERE.get(name)
+            near = [usual] if usual in known else difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(sorted(known))}"
             raise TypeError(f"unknown {what} {name!r}: {hint}")
 

@@ -112,6 +112,10 @@ def test_wrong_options_of_a_task_are_wrong_set_ups_that_name_the_task(
 
 
 def test_an_unknown_option_of_a_task_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="unknown task option 'max_retries': did you mean 'max_attempts'"):
+        read_task_options("t", {"max_retries": 3})
+    with pytest.raises(TypeError, match="unknown task option 'task_id': known are: "):
+        read_task_options("t", {"task_id": "a"})  # a call's option, and no task's
     with pytest.raises(TypeError, match="unknown task option 'max_atempts': did you mean 'max_attempts'"):
         read_task_options("t", {"max_atempts": 3})
 
