@@ -16,9 +16,11 @@ import asyncio
 import contextlib
 import inspect
 import os
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from aiodq._core.errors import ConfigError
@@ -35,6 +37,8 @@ URL_VARIABLES: Final = ("AIODQ_URL", "REDIS_URL")
 """Read in this order when a queue has neither `url=` nor `redis=`."""
 
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_DATABASE: Final = re.compile(r"/?\d*/?")
+"""The path of a Redis URL. redis-py would take any other for database 0, without a word."""
 _LATER_SCHEMES: Final = ("redis+cluster", "rediss+cluster")
 
 
@@ -250,6 +254,11 @@ def _check_url(url: object) -> str:
     if not found or scheme not in (*_REDIS_SCHEMES, "memory", "embedded"):
         shown = f"{scheme}://…" if found else repr(url)  # what follows may hold a password
         raise ConfigError(f"url={shown}: {_KNOWN}")
+    if scheme in ("redis", "rediss") and not _DATABASE.fullmatch(urlsplit(url).path):
+        raise ConfigError(
+            f"url={scheme}://…: expected the number of a database after the address, as in "
+            "redis://127.0.0.1:6379/0; in a password, / is written %2F"
+        )
     if scheme != "memory" and not rest:
         raise ConfigError(f"url={url!r}: the server's address or directory is missing")
     return url

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import anyio
 from msgspec import Struct
@@ -363,6 +363,10 @@ def _worker_id() -> str:
 def _shares(queues: Sequence[ServedQueue | Share]) -> tuple[Share, ...]:
     if not queues:
         raise ConfigError("expected Worker(queue, …): a worker needs a queue")
+    for queue in queues:
+        if not isinstance(cast("object", queue), Share | ServedQueue):
+            several = ": write Worker(*queues)" if isinstance(queue, list | tuple) else ""
+            raise ConfigError(f"expected Worker(queue, …) with Queues or Shares, got {queue!r}{several}")
     shares = tuple(queue if isinstance(queue, Share) else Share(queue) for queue in queues)
     names = [share.queue.name for share in shares]
     if len({id(share.queue) for share in shares}) < len(shares):

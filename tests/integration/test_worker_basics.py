@@ -319,6 +319,11 @@ def test_wrong_settings_are_refused_with_their_value() -> None:
             Worker(queue, **wrong)
     with pytest.raises(ConfigError, match="needs a queue"):
         Worker()
+    for no_queue in ("orders", [queue], queue.stub("work")):
+        with pytest.raises(ConfigError, match=r"expected Worker\(queue, …\) with Queues or Shares, got "):
+            Worker(no_queue)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"write Worker\(\*queues\)"):
+        Worker([queue])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="twice"):
         Worker(queue, Share(queue))
     with pytest.raises(ConfigError, match="weight"):

@@ -191,6 +191,8 @@ async def test_the_environment_is_read_on_opening(
         ("", "url=''"),
         ("redis://", "the server's address or directory is missing"),
         ("embedded://", "the server's address or directory is missing"),
+        ("redis://:secret@127.0.0.1:6379/jobs", "url=redis://…: expected the number of a database"),
+        ("rediss://:secret/2@127.0.0.1:6379/0", "in a password, / is written %2F"),
         (7, "url=7: expected redis://"),
     ],
 )
@@ -198,6 +200,7 @@ async def test_urls_that_cannot_serve_are_refused_without_showing_passwords(url:
     with pytest.raises(ConfigError) as caught:
         Queue("orders", url=url)
     assert says in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert "secret" not in str(caught.value)
     with pytest.raises(ConfigError) as caught:
         await Queue("orders", url=lambda: url).send("t")
@@ -254,3 +257,8 @@ def test_outside_of_an_event_loop_the_error_says_so() -> None:
 def test_the_front_door_imports_no_redis() -> None:
     program = "import sys, aiodq, aiodq.types; sys.exit('redis' in sys.modules or 'argparse' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("end", ["", "/", "/3", "/3/", "?db=3", "/3?protocol=3"])
+def test_a_database_is_a_number_or_is_left_out(end: str) -> None:
+    Queue("orders", url=f"redis://:pa%2Fss@127.0.0.1:6379{end}")
