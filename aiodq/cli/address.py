@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+import os
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from aiodq import ConfigError, Queue
+from aiodq.embedded import parse_embedded_url
+
+_VARIABLES: Final = ("AIODQ_URL", "REDIS_URL")
 
 UrlOption: TypeAlias = Annotated[
     str | None,
@@ -34,7 +38,20 @@ def refuse_memory(url: str | None) -> None:
 def open_queue(name: str, url: str | None, prefix: str = "aiodq") -> Queue:
     """A queue as a command sees it. Nothing is sent yet.
 
-    Raises: `ConfigError` for a name or URL that cannot be one, or no URL at all.
+    Raises: `ConfigError` for a name or URL that cannot be one, no URL at all, or an embedded:// directory
+    that is not there: whoever only looks makes none.
     """
+    url = url or next(filter(None, map(os.environ.get, _VARIABLES)), None)
+    if url is None:
+        raise ConfigError(
+            f"no server is named: use --url, or set {' or '.join(_VARIABLES)} in the environment, "
+            "for example to redis://127.0.0.1:6379/0"
+        )
     refuse_memory(url)
-    return Queue(name, url=url, prefix=prefix)
+    queue = Queue(name, url=url, prefix=prefix)
+    if url.startswith("embedded://") and not (directory := parse_embedded_url(url)).is_dir():
+        raise ConfigError(
+            f"there is no directory {directory}, and so no queue in it; a program that uses {url} makes it, "
+            f"and so does `aiodq server {directory}`"
+        )
+    return queue

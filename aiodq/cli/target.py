@@ -80,10 +80,10 @@ def _worker_in(module: ModuleType, module_name: str, attribute: str) -> Worker:
     if isinstance(found, Worker):
         return found
     if isinstance(found, Queue):
-        raise ConfigError(
-            f"{module_name}:{attribute} is a Queue; the command runs a Worker: "
-            f"add `worker = Worker({attribute})` and name that. {_others(module, 'worker')}"
-        )
+        what = f"{module_name}:{attribute} is a Queue, and the command runs a Worker"
+        if _workers(module):
+            raise ConfigError(f"{what}; {_others(module, 'worker')}")
+        raise ConfigError(f"{what}: add `worker = Worker({attribute})` and name that")
     raise ConfigError(
         f"{module_name}:{attribute} is no Worker but {_described(found)}; {_others(module, attribute)}"
     )
@@ -95,9 +95,13 @@ def _described(value: object) -> str:
     return "a function" if callable(value) else f"an object of type {type(value).__name__}"
 
 
+def _workers(module: ModuleType) -> list[str]:
+    return sorted(name for name, value in vars(module).items() if isinstance(value, Worker))
+
+
 def _others(module: ModuleType, attribute: str) -> str:
     """What else the user may have meant."""
-    workers = sorted(name for name, value in vars(module).items() if isinstance(value, Worker))
+    workers = _workers(module)
     if not workers:
         return "it holds no Worker at all: make one with `worker = Worker(queue)`"
     near = difflib.get_close_matches(attribute, workers, n=1)

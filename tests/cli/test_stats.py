@@ -67,7 +67,18 @@ def test_watch_goes_on_and_ends_well_with_ctrl_c(
 
 
 def test_without_any_url(tmp_path: Path) -> None:
-    assert_told(aiodq("stats", "orders", cwd=tmp_path), exits.USAGE, "AIODQ_URL")
+    assert_told(aiodq("stats", "orders", cwd=tmp_path), exits.USAGE, "use --url, or set AIODQ_URL")
+
+
+def test_a_memory_named_by_the_environment(tmp_path: Path) -> None:
+    done = aiodq("stats", "orders", cwd=tmp_path, env={"AIODQ_URL": "memory://"})
+    assert_told(done, exits.USAGE, "memory:// queues live inside the program")
+
+
+def test_looking_makes_no_directory(tmp_path: Path) -> None:
+    done = aiodq("stats", "orders", "--url", "embedded://./dtaa", cwd=tmp_path)
+    assert_told(done, exits.USAGE, "there is no directory dtaa", "`aiodq server dtaa`")
+    assert not (tmp_path / "dtaa").exists()
 
 
 @pytest.mark.parametrize("url", ["memory://", "http://127.0.0.1:1", "nonsense"])

@@ -70,7 +70,7 @@ async def test_it_runs_jobs_until_told_to_stop(
         ("shop.tasks:worker", "there is no module 'shop.tasks'"),
         ("shop:workr", "did you mean 'worker'?"),
         ("shop:other.thing", "it holds: worker"),
-        ("shop:orders", "shop:orders is a Queue; the command runs a Worker: add `worker = Worker(orders)`"),
+        ("shop:orders", "shop:orders is a Queue, and the command runs a Worker; did you mean 'worker'?"),
         ("shop:made", "shop:made is no Worker but a function"),
         ("shop:Worker", "shop:Worker is no Worker but the class Worker"),
     ],
