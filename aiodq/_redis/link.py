@@ -30,6 +30,9 @@ BACKOFF_CAP_S: Final = 1.0
 """Reconnecting waits at most this long between tries: keepers must renew before somebody else becomes steady
 (3 s)."""
 
+SLOWEST_BYTES_S: Final = 250_000
+"""What is sent is given this much more time: a large job over a slow line is not an outage."""
+
 CLOSED: Final = "the connection was closed by this process"
 
 Reply: TypeAlias = object
@@ -117,10 +120,11 @@ class Link:
         batch, self._waiting = self._waiting, []
         self._in_flight.extend(future for _, future in batch)
         loop = asyncio.get_running_loop()
-        self._heard_at = loop.time()
+        commands = [command for command, _ in batch]
+        self._heard_at = loop.time() + sum(map(len, commands)) / SLOWEST_BYTES_S
         if self._watch is None:
             self._watch = loop.call_later(self._reply_timeout_s, self._look)
-        self._wire.write([command for command, _ in batch])
+        self._wire.write(commands)
 
     async def drop(self) -> None:
         """Gives the connection up, so that the next call opens another one: this one leads to the wrong
@@ -177,7 +181,7 @@ class Link:
         self._backoff.reset()
         self.trouble = ""
         self._connection = connection
-        self._wire = open_wire(connection, self._replied, self._broke)
+        self._wire = open_wire(connection, self._replied, self._broke, self._heard)
         self.ever_connected = True
         self.unbroken_since = time.monotonic()
         if self.identity is not None:
@@ -198,6 +202,10 @@ class Link:
             self._heard_at = asyncio.get_running_loop().time()
         elif self._waiting:
             self.flush()
+
+    def _heard(self) -> None:
+        """A part of a reply arrived."""
+        self._heard_at = max(self._heard_at, asyncio.get_running_loop().time())
 
     def _look(self) -> None:
         """One timer for all calls: looks whether an answer has been awaited for too long."""

@@ -16,6 +16,7 @@ import hiredis
 from redis import exceptions as foreign
 
 OnReply = Callable[[object], None]
+OnHeard = Callable[[], None]
 OnLost = Callable[[Exception], None]
 
 
@@ -41,14 +42,16 @@ class Wire(Protocol):
         ...
 
 
-def open_wire(connection: Connection, on_reply: OnReply, on_lost: OnLost) -> Wire:
-    """The wire of a connection that is open and has nothing unread."""
+def open_wire(connection: Connection, on_reply: OnReply, on_lost: OnLost, on_heard: OnHeard) -> Wire:
+    """The wire of a connection that is open and has nothing unread. `on_heard`: a part of a reply arrived, so
+    that a large one over a slow line is not taken for silence."""
     transport = getattr(getattr(connection, "_writer", None), "transport", None)
     unread = getattr(getattr(connection, "_reader", None), "_buffer", b"")
     if transport is None or not hasattr(transport, "set_protocol") or unread:
         return _Streams(connection, on_reply, on_lost)
     parser = getattr(connection, "_parser", None)
-    wire = _Taken(transport, getattr(parser, "parse_error", foreign.ResponseError), on_reply, on_lost)
+    parse_error = getattr(parser, "parse_error", foreign.ResponseError)
+    wire = _Taken(transport, parse_error, on_reply, on_lost, on_heard)
     transport.set_protocol(wire)
     return wire
 
@@ -62,7 +65,9 @@ class _Taken(asyncio.Protocol):
         parse_error: Callable[[str], Exception],
         on_reply: OnReply,
         on_lost: OnLost,
+        on_heard: OnHeard,
     ) -> None:
+        self._on_heard = on_heard
         self._transport = transport
         self._replies = hiredis.Reader(replyError=parse_error)
         self._on_reply = on_reply
@@ -82,6 +87,7 @@ class _Taken(asyncio.Protocol):
         if self._on_lost is None:
             return
         replies, on_reply = self._replies, self._on_reply
+        self._on_heard()
         try:
             replies.feed(data)
             while (reply := cast("object", replies.gets())) is not False:
