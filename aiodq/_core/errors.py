@@ -47,8 +47,8 @@ class ConfigError(AiodqError, ValueError):
 class NotInJob(AiodqError, LookupError):
     """Something that needs a running job was called outside of a handler.
 
-    Raised by `current_job()`. The program is at fault; in tests, wrap the call in
-    `aiodq.testing.running_job()`.
+    Raised by `current_job()`. The program is at fault; in tests, let a worker run the handler, on a
+    `memory://` queue with `worker.run(burst=True)`.
     """
 
 
