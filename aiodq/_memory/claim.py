@@ -94,11 +94,22 @@ class Claiming(Parts):
                 pulled += 1
         return start + BATCH - pulled if len(page) == BATCH else -1
 
+    def _lift(self, call: _Call) -> bool:
+        """Gives leases that ended before their own claim their whole length from now: they were renewed while
+        the clock was back, and their holders may live. One page; returns whether there were any."""
+        lifted = False
+        for job_id, deadline_ms in self.processing.up_to(call.now_ms, BATCH):
+            token = self.token_of(job_id)
+            if token and deadline_ms * 1000 + CLOCK_STEP_US < token.fence <= call.now_us + CLOCK_STEP_US:
+                self.processing.put(job_id, call.now_ms + token.lease_ms)
+                lifted = True
+        return lifted
+
     def _give(self, call: _Call) -> list[Lease]:
         now_ms, want = call.now_ms, min(call.request.want, BATCH)
         due = self.schedule.up_to(now_ms, want)
         expired: list[tuple[str, int]] = []
-        if call.hold_ms == 0:
+        if want and call.hold_ms == 0 and not self._lift(call):
             # the oldest work first, but a heap of lapsed long jobs must not starve the rest
             expired = self.processing.up_to(now_ms, max(want - len(due), -(-want // 2)))
         found = self._within_budget([*expired, *due][:want], call.request.max_bytes)

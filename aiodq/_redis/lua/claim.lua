@@ -9,7 +9,7 @@
 --   lease_ms: length of the leases   max_bytes: budget for payloads   expected_us: server time the caller expects, or -1
 --   steady_in_ms: 0, or the time until the caller may take expired leases   far_permille: 1000 to 2000
 --   clamp_from: where to go on with pulling leases in, or -1
--- PARTS: drain version clock watch heads recover clamp seat bodies give extras again
+-- PARTS: drain version clock watch heads recover clamp lift seat bodies give extras again
 -- RETURNS: now us, wait us (-1: full or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped),
 --   next clamp_from, fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an expired lease
 want, lease_ms, max_bytes, expected_us = tonumber(want), tonumber(lease_ms), tonumber(max_bytes), tonumber(expected_us)
@@ -41,6 +41,10 @@ local heard = not ears.err and ears[2] > 0
 local due_at, lapse_at = heads()
 local hold_ms = stepped and math.max(steady_in_ms, STEADY_MS) or steady_in_ms
 local expired_wait = hold_ms == 0 and lapse_at and lapse_at <= now_ms
+if want > 0 and expired_wait and lift() then
+  due_at, lapse_at = heads()
+  expired_wait = false
+end
 if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
   local holders, due = {}, redis.call('ZRANGEBYSCORE', schedule, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, want)
   if expired_wait then

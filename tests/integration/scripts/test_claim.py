@@ -248,6 +248,42 @@ async def test_leases_beyond_their_own_length_are_pulled_in(
     assert state.lease["short"] == short.token
 
 
+async def test_leases_that_ended_before_their_own_claim_get_their_length_anew(
+    shard: OpenShard, seeds: Seeds
+) -> None:
+    """They were renewed while the clock was back. The caller slept meanwhile: what it expects is right."""
+    hand = await shard.listener("w")
+    now_ms = await shard.now_ms()
+    await shard.poke_deadline("held", now_ms - HOUR_MS)
+    await shard.lapse("failing")
+    await shard.store.enqueue([Entry("due", b"", NOW)])
+    answer = await hand.claim(10)
+    assert [lease.job_id for lease in answer.leases] == ["due"]
+    assert answer.wait_us is not None
+    assert answer.wait_us < 100_000, "it looks again at once, for what has really ended"
+    state = await shard.state()
+    assert state.processing["held"] == answer.now_us // 1000 + LEASE_MS
+    assert state.lease["held"] == seeds.held.token
+    assert [lease.job_id for lease in await hand.take(10)] == ["failing"]
+    # Nobody has renewed it by then: its holder is dead, and it is taken.
+    await shard.lapse("held")
+    assert [lease.job_id for lease in await hand.take(10)] == ["held"]
+
+
+async def test_a_lease_that_ended_while_the_clock_is_still_back_is_taken(
+    shard: OpenShard, seeds: Seeds
+) -> None:
+    """Fences run ahead of the clock then, and say nothing."""
+    ahead = (await shard.state()).fence + HOUR_MS * 1000
+    hand = await shard.listener("w")
+    await shard.poke_fence(ahead)
+    await shard.store.enqueue([Entry("due", b"", NOW)])
+    [lease] = await hand.take(1)
+    assert lease.fence > ahead
+    await shard.lapse("due")
+    assert [lease.job_id for lease in await hand.take(1)] == ["due"]
+
+
 async def test_pulling_in_goes_on_page_by_page(shard: OpenShard) -> None:
     hand = await shard.listener("w")
     names = [f"{n:04d}" for n in range(2 * BATCH + 20)]
