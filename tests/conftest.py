@@ -15,6 +15,7 @@ import itertools
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,10 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("aiodq")
+
+# A shell that starts pytest in the background makes it ignore Ctrl-C, and with it the programs under test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class MakeServer(Protocol):
