@@ -45,15 +45,21 @@ class Wire(Protocol):
 def open_wire(connection: Connection, on_reply: OnReply, on_lost: OnLost, on_heard: OnHeard) -> Wire:
     """The wire of a connection that is open and has nothing unread. `on_heard`: a part of a reply arrived, so
     that a large one over a slow line is not taken for silence."""
-    transport = getattr(getattr(connection, "_writer", None), "transport", None)
-    unread = getattr(getattr(connection, "_reader", None), "_buffer", b"")
-    if transport is None or not hasattr(transport, "set_protocol") or unread:
+    transport = _transport_of(connection)
+    if transport is None:
         return _Streams(connection, on_reply, on_lost)
     parser = getattr(connection, "_parser", None)
     parse_error = getattr(parser, "parse_error", foreign.ResponseError)
     wire = _Taken(transport, parse_error, on_reply, on_lost, on_heard)
     transport.set_protocol(wire)
     return wire
+
+
+def _transport_of(connection: Connection) -> asyncio.WriteTransport | None:
+    """The transport, if it shows itself and everything that came by it has been read."""
+    transport = getattr(getattr(connection, "_writer", None), "transport", None)
+    unread = getattr(getattr(connection, "_reader", None), "_buffer", b"")
+    return None if unread or not hasattr(transport, "set_protocol") else transport
 
 
 class _Taken(asyncio.Protocol):

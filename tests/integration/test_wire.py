@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from aiodq._redis import link, wire
+from aiodq._redis import wire
 from aiodq._redis.backend import connection_maker
 from aiodq._redis.faults import Lost
 from aiodq._redis.link import Link, pack
@@ -15,11 +15,15 @@ from tests.conftest import MakeServer
 from tests.servers import ServerProcess
 
 
+def hidden(connection: wire.Connection) -> None:
+    """For a connection that does not show its transport."""
+
+
 @pytest.fixture(params=["taken over", "through streams"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     way = cast("str", request.param)
     if way == "through streams":
-        monkeypatch.setattr(link, "open_wire", wire._Streams)
+        monkeypatch.setattr(wire, "_transport_of", hidden)
     return way
 
 
