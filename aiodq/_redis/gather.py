@@ -82,9 +82,8 @@ class Gatherer:
         room_bytes = BATCH_BYTES
         while self._orders and len(batch) < BATCH and (room_bytes > 0 or not batch):
             order = self._orders[0]
-            if (
-                order.future.done()
-            ):  # cancelled, or failed in an earlier batch: what is left of it is not sent
+            if order.future.done():
+                # Cancelled, or failed in an earlier batch: what is left of it is not sent.
                 self._orders.popleft()
                 continue
             start = order.taken

@@ -18,7 +18,6 @@ from typing import Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aiodq._core.due import Due
 from aiodq._core.errors import AiodqError
 from aiodq._core.lease import Lease
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
@@ -27,6 +26,7 @@ from aiodq._redis.calls import Caller
 from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import Backoff
 from aiodq._redis.recent import Recent
+from aiodq._redis.store import due_text
 
 HELD_MOST: Final = 20_000
 """Claimed jobs whose payload is remembered; of those beyond, an ack is told again under its lease only."""
@@ -207,15 +207,11 @@ def _row(settlement: Settlement, ago_s: float) -> tuple[Arg, ...]:
             due = settlement.due
             if due.relative:  # it counts from the first time it was told
                 due = replace(due, ms=max(0, due.ms - int(ago_s * 1000)))
-            return settlement.job_id, settlement.token, _due_text(due), settlement.tally
+            return settlement.job_id, settlement.token, due_text(due), settlement.tally
         case Buried():
             return settlement.job_id, settlement.token, settlement.tally
         case _:
             return settlement.job_id, settlement.token
-
-
-def _due_text(due: Due) -> str:
-    return f"+{due.ms}" if due.relative else str(due.ms)
 
 
 def _pages(acked: Sequence[_Ended]) -> list[list[_Ended]]:

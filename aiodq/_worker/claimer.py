@@ -51,7 +51,6 @@ class Claimer:
         self.paused = False
         self.seat = 0
         self.others = 0
-        self.gave = 0
         self.last_claim: float | None = None
         self.claimed_us = 0
         self.stepped_by_us = 0
@@ -59,7 +58,6 @@ class Claimer:
         self._steady_s = min(STEADY_S, lease_ms / 1000)
         self._registered = False
         self._in_flight = False
-        self._want = 0
         self._noticed_at = math.inf
         self._clamp_next = -1
         self._server_us: int | None = None
@@ -84,7 +82,7 @@ class Claimer:
             self.hungry, self.look_at = True, math.inf
             return None
         held_back_long = self._held_back_since is not None and now - self._held_back_since >= HOLD_BACK_S
-        self._in_flight, self._want, self._noticed_at = True, want, math.inf
+        self._in_flight, self._noticed_at = True, math.inf
         return ClaimRequest(
             want=want,
             lease_ms=self._lease_ms,
@@ -100,12 +98,7 @@ class Claimer:
         """Takes in what a claim said; `sent` and `now` are the ends of its round trip."""
         middle = max((sent + now) / 2, now - LONGEST_HALF_S)
         self._in_flight, self.last_claim, self.claimed_us = False, now, answer.now_us
-        self.paused, self.seat, self.others, self.gave = (
-            answer.paused,
-            answer.seat,
-            answer.others,
-            len(answer.leases),
-        )
+        self.paused, self.seat, self.others = answer.paused, answer.seat, answer.others
         self._clamp_next = answer.clamp_next
         self._note_clock(answer, middle, now)
         # A claim that got what it wanted, or wanted nothing, has left the row of those who wait.
