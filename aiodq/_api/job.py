@@ -70,8 +70,7 @@ class Enqueued(Job[R_co]):
     Attributes:
         created: no job had this id before.
         replaced: a waiting or dead job had it, and got these arguments and due time. Both false: there
-            was a
-            job with this id, and it was kept as it is.
+            was a job with this id, and it was kept as it is.
     """
 
     __slots__ = ("_due_ms", "created", "replaced")

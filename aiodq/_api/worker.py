@@ -67,8 +67,7 @@ class Worker:
         listeners: called in the worker's event loop with each event of `aiodq.events`; must not block.
         name: for logs; by default the host and process.
         presence: look for other workers that died, so that their jobs are taken over within a second.
-            Without
-            it they are taken over when their leases run out.
+            Without it they are taken over when their leases run out.
 
     Raises:
         ConfigError: a setting cannot be used.

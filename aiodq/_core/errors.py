@@ -143,8 +143,8 @@ class PayloadError(AiodqError, ValueError):
 class QueueFull(AiodqError):
     """The job was refused because there is no room for it.
 
-    Raised by enqueue, reschedule and replay when the queue's backlog limit is reached or the server is out
-    of memory. Nothing was changed. Repeat later, or make room; draining the queue stays possible.
+    Raised by enqueue, reschedule and replay when the server is out of memory. Nothing was changed. Repeat
+    later, or make room; draining the queue stays possible.
     """
 
 
@@ -199,9 +199,9 @@ class StoreUnavailable(AiodqError):
 class ScriptError(AiodqError):
     """The server refused or broke off one of aiodq's scripts.
 
-    Raised when the data in the server and this version of aiodq do not fit together: a queue that was
-    upgraded beyond this version, or keys changed by another program. The message names the queue and the
-    script. Bring all processes to one version; otherwise it is a fault of aiodq.
+    Raised when the server's user may not run it, or when the data in the server and this version of aiodq
+    do not fit together, as after another program changed keys. The message names the script and has the
+    server's words. Otherwise it is a fault of aiodq.
     """
 
 

@@ -53,8 +53,7 @@ class Lease(Struct, frozen=True):
         due_ms: when the job was due, Unix ms.
         payload: the encoded envelope; None when it was lost by someone else's hand.
         tally: counters and error history as last written by `retry` or `bury` (see `_core.tally`); None for a
-            job that
-            never failed.
+            job that never failed.
         crashes: how often a holder of this job died with it.
         interruptions: how often its lease was lost by a holder that was still alive.
         recovered: it was taken over from an expired lease in this very claim.

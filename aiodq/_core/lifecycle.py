@@ -27,9 +27,8 @@ class Transition(Struct, frozen=True):
         drains: the script must finish when the server's memory is full (it frees or keeps, it does not grow
             the queue).
         repeats: the answer is kept for a while under the caller's call id, so that a repeat after a lost
-            reply has no
-            second effect and gives the same answer. Moves without it give the same result again by
-            themselves.
+            reply has no second effect and gives the same answer. Moves without it give the same result again
+            by themselves.
         says: one sentence for the documentation.
     """
 

@@ -137,9 +137,8 @@ class Revival(Struct, frozen=True):
 
 class Store(Protocol):
     """One shard of one queue, for producers and operators. Batches of at most `BATCH` are the store's own
-    concern:
-    callers may pass any number; answers come in the order of the questions. Each batch is atomic, the whole
-    is not."""
+    concern: callers may pass any number; answers come in the order of the questions. Each batch is atomic,
+    the whole is not."""
 
     async def enqueue(self, entries: Sequence[Entry], /) -> list[Placed]: ...
 
@@ -196,8 +195,7 @@ class Notice(Struct, frozen=True):
 
     Attributes:
         kind: `due`: something is due in `wait_us`; `resume`: the queue runs again; `renew`: renew leases now
-            (a clock
-            step was seen); `connected`: the subscription stands (again), so look once now.
+            (a clock step was seen); `connected`: the subscription stands (again), so look once now.
         wait_us: how long from the receipt of this notice.
     """
 
@@ -213,10 +211,8 @@ class ClaimRequest(Struct, frozen=True):
         lease_ms: length of the leases.
         max_bytes: stop after this many payload bytes; the first job is always given.
         expected_now_us: the server time this worker expects, from the last it saw and its own monotonic
-            clock; None at
-            the first call. Further ahead than `CLOCK_STEP_US`: no expired lease is taken in this call;
-            behind, or None:
-            leases that reach too far ahead are pulled in (see `clamp_from`).
+            clock; None at the first call. Further ahead than `CLOCK_STEP_US`: no expired lease is taken in
+            this call; behind, or None: leases that reach too far ahead are pulled in (see `clamp_from`).
         steady_in_ms: 0: this worker may take expired leases. Else the time until it may: it then looks again
             at that time.
         far: from [1, 2): spreads the looks of workers without a seat.
@@ -245,8 +241,7 @@ class ClaimAnswer(Struct, frozen=True):
         paused: the queue is paused: nothing was given.
         deaf: the worker's channel has no receiver: it must subscribe again, and poll each second until then.
         stepped: the server's clock is ahead of what was expected: the caller is not steady for a while, and
-            all keepers
-            were told to renew.
+            all keepers were told to renew.
         clamp_next: pass it as the next `clamp_from`; -1: done.
     """
 
@@ -303,8 +298,8 @@ class WorkerStore(Protocol):
         holds no lease after these settlements, so it leaves the list of holders.
 
         Repeats itself after a lost reply, for at most 60 s from the first sending, then raises
-        `StoreUnavailable`:
-        whether the settlements counted is unknown; a claim that nobody heard of runs out with its leases.
+        `StoreUnavailable`: whether the settlements counted is unknown; a claim that nobody heard of runs out
+        with its leases.
         Cancelling it cancels the waiting, not the turn: what was sent is carried out.
         """
         ...

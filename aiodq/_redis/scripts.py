@@ -57,8 +57,7 @@ class Script(Struct, frozen=True):
     """One script, ready to send.
 
     Attributes:
-        source: the whole text for EVAL.
-        body: the text after the bindings of KEYS and ARGV, as a Lua function's body.
+        source: the whole text: for EVAL, and as the body of a function of the library.
         sha: its SHA-1, by which the server knows it.
     """
 
