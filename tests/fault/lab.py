@@ -12,11 +12,13 @@ import redis.asyncio
 from aiodq._core.due import NOW, Due
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import Entry, Revival
+from aiodq._memory.failover import Resent, Told
 from aiodq._redis.backend import RedisBackend
 from aiodq._redis.scripts import Scripting, library_source, load_scripts
 from tests.fault.proxy import Proxy
 from tests.servers import ServerProcess
 from tests.shards import HOUR_MS, LEASE_MS, RedisShard, Seeds, State
+from tests.telling import finished, resend, sha
 
 REPLY_TIMEOUT_S: Final = 0.3
 
@@ -146,6 +148,20 @@ async def _purge(lab: Lab, seeds: Seeds) -> object:
     return await lab.store.purge(_EVERYWHERE)
 
 
+async def _resend(lab: Lab, seeds: Seeds) -> object:
+    now_us = await lab.now_us()
+    entries = [Entry("lost", b"n", Due(HOUR_MS)), Entry("waiting", b"n", NOW)]
+    return await resend(lab, [Resent(entry, now_us) for entry in entries])
+
+
+async def _finished(lab: Lab, seeds: Seeds) -> object:
+    told = [
+        Told("held", seeds.held.token, sha(b"body of held")),
+        Told("failing", seeds.stale, sha(b"other")),
+    ]
+    return await finished(lab, told)
+
+
 async def _extend(lab: Lab, seeds: Seeds) -> object:
     pairs = [("held", seeds.held.token), ("failing", seeds.stale)]
     return await seeds.holder.keeper.extend(pairs, lease_ms=LEASE_MS)
@@ -172,6 +188,8 @@ REPEATED: Final[dict[str, tuple[Move, object]]] = {
     "bury": (_bury, [True, False]),
     "replay": (_replay, [True, False]),
     "purge": (_purge, [False, False, True, False, False]),
+    "resend": (_resend, [True, False]),
+    "finished": (_finished, "10"),
 }
 """Every repeatable script: a call that has an effect on a seeded shard, and its answer."""
 
