@@ -203,7 +203,6 @@ class Worker:
                     state = await stack.enter_async_context(self._lifespan())
                 settings = Settings(
                     worker_id=_worker_id(),
-                    name=self.name,
                     concurrency=self._concurrency,
                     lease_ms=self._lease_ms,
                     grace_ms=self._grace_ms,

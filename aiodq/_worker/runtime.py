@@ -55,7 +55,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """
 
     worker_id: str
-    name: str
     concurrency: int
     lease_ms: int
     grace_ms: int
