@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,17 +18,12 @@ from typing import Final
 
 from aiodq._core.errors import LeaseLost, StoreUnavailable
 from aiodq._core.store import BATCH, KeeperStore
+from aiodq._worker.backoff import backoff_s
 from aiodq._worker.pulse import Pulse
 from aiodq._worker.running import Run
 from aiodq._worker.shard import Shard
 
 log: Final = logging.getLogger("aiodq.worker")
-
-BACKOFF_FIRST_S: Final = 0.05
-BACKOFF_CAP_S: Final = 1.0
-"""Below the three seconds after which others may take expired leases: after an outage the holders come
-first.
-"""
 
 
 class Keeper:
@@ -146,7 +140,7 @@ class Keeper:
         """Looks six times per lease whether something is due; renews when a third of it has passed."""
         failures, tick_s = 0, self._lease_ms / 6000
         while True:
-            wait_s = min(tick_s, _backoff_s(failures)) if failures else tick_s
+            wait_s = min(tick_s, backoff_s(failures)) if failures else tick_s
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await wake.wait()
@@ -196,10 +190,6 @@ class Keeper:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the thread's loop is closed: nothing is left to tell
                 self._loop.call_soon_threadsafe(function)
-
-
-def _backoff_s(failures: int) -> float:
-    return min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** min(failures, 8)) * (0.5 + random.random() / 2)
 
 
 def _pages(pairs: list[tuple[Run, str]]) -> list[list[tuple[Run, str]]]:

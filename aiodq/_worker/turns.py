@@ -20,6 +20,7 @@ from msgspec import Struct
 from aiodq._core.errors import NewerProtocol, QueueFull, StoreUnavailable
 from aiodq._core.lease import Lease
 from aiodq._core.store import BATCH, CLOCK_STEP_US, ClaimRequest, TurnAnswer
+from aiodq._worker.backoff import backoff_s
 from aiodq._worker.events import ClockStepped, JobSettled, StoreBack, StoreLost
 from aiodq._worker.executor import Executor, start_task
 from aiodq._worker.reporter import Reporter
@@ -28,8 +29,6 @@ from aiodq._worker.shard import Shard
 
 log: Final = logging.getLogger("aiodq.worker")
 
-BACKOFF_FIRST_S: Final = 0.05
-BACKOFF_CAP_S: Final = 1.0
 NEWER_AGAIN_S: Final = 30.0
 """How often a worker looks again at a queue that was upgraded beyond its version."""
 
@@ -228,9 +227,7 @@ class TurnLoop:
     def _failed(self, flight: Flight, error: Exception) -> None:
         """The turn came to nothing, or nobody knows: everything goes into a later one."""
         shard, now = self.shard, time.monotonic()
-        again_in = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** min(self._failures, 8)) * (
-            0.5 + random.random() / 2
-        )
+        again_in = backoff_s(self._failures)
         self._failures += 1
         if flight.claim is not None:
             shard.portion.give_back(flight.claim.want)
