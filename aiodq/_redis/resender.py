@@ -19,6 +19,7 @@ from msgspec import Struct
 from aiodq._core.errors import AiodqError
 from aiodq._core.store import BATCH, Entry, Placed
 from aiodq._redis.calls import Caller
+from aiodq._redis.gather import BATCH_BYTES
 from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import Backoff, pack
 from aiodq._redis.recent import Recent
@@ -31,8 +32,6 @@ WORKERS_FIRST_S: Final = 1.0
 
 CLOSE_S: Final = 2.0
 """How long closing may take when something is still to be sent again."""
-
-BATCH_BYTES: Final = 4 * 1024 * 1024
 
 log = logging.getLogger("aiodq.redis")
 
