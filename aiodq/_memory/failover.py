@@ -20,8 +20,8 @@ class Resent(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """An ack told again. `sha`: SHA-1 of the payload that was run, hex; `ended_us`: when it was accepted, 0 if
-    it was not."""
+    """An ack told again. `sha`: SHA-1 of the payload that was run, hex; `ended_us`: when it was accepted; 0
+    if it was not."""
 
     job_id: str
     token: str
