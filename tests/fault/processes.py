@@ -11,7 +11,7 @@ import msgspec
 
 from tests.fault.events import Claimed, Event, Fault, Recorder, Settled, read
 from tests.fault.programs.settings import ProducerSettings, WorkerSettings
-from tests.servers import ScriptProcess, wait_until
+from tests.servers import ScriptProcess
 
 _PROGRAMS = Path(__file__).parent / "programs"
 
@@ -106,22 +106,6 @@ class Fleet:
 
     def history(self) -> list[Event]:
         return read(Path(self.settings.folder))
-
-    def wait_for_settlements(self, count: int, timeout_s: float = 60.0) -> None:
-        """Returns when that many jobs were acked or buried."""
-        files = Path(self.settings.folder)
-
-        def settled() -> bool:
-            lines = sum(file.read_bytes().count(b'"type":"Settled"') for file in files.glob("worker-*"))
-            if lines < count:
-                return False
-            return sum(_is_end(event) for event in self.history()) >= count
-
-        wait_until(settled, timeout_s, f"{count} jobs have ended")
-
-
-def _is_end(event: Event) -> bool:
-    return isinstance(event, Settled) and event.accepted and event.ending in ("ack", "bury")
 
 
 def held_by(events: Sequence[Event], worker: str, at_ms: float) -> dict[str, Claimed]:

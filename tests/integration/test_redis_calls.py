@@ -175,7 +175,7 @@ async def test_a_cancelled_callers_reply_never_reaches_another(store: RedisStore
     await store.cancel([f"gone{n}" for n in range(200)])
 
 
-async def test_an_unreachable_server_is_told_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_an_unreachable_server_is_told_at_once() -> None:
     backend = RedisBackend(url="unix:///nowhere/redis.sock")
     with pytest.raises(StoreUnavailable, match=r"cannot reach.*nowhere/redis\.sock.*not sent"):
         await asyncio.wait_for(backend.store("q").enqueue([Entry("a", b"", Due(0))]), 2)

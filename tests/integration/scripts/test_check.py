@@ -16,7 +16,7 @@ from aiodq._core.lease import Token
 from aiodq._core.settlement import Acked
 from aiodq._core.store import BATCH, Entry
 from aiodq._core.tally import read_tally
-from tests.shards import HOUR_MS, LEASE_MS, MemoryShard, OpenShard, RedisShard, Seeds, State, worker_id
+from tests.shards import HOUR_MS, LEASE_MS, MemoryShard, OpenShard, RedisShard, Seeds, worker_id
 
 BODY = encode_envelope(Envelope(1, "close_order"))
 
@@ -65,8 +65,6 @@ async def test_a_sound_shard_has_nothing_to_find(shard: OpenShard, seeds: Seeds)
 
 
 Break: TypeAlias = Callable[[OpenShard, Seeds], Awaitable[None]]
-After: TypeAlias = Callable[[State, int], State]
-"""The state that is right, from the one before and the time (ms) of the repair."""
 
 
 async def _processing_and_schedule(shard: OpenShard, seeds: Seeds) -> None:
