@@ -21,6 +21,7 @@ import msgspec
 from aiodq._core import decision
 from aiodq._core.decision import Facts, Verdict
 from aiodq._core.directives import sole_directive
+from aiodq._core.durations import to_instant
 from aiodq._core.envelope import UnknownVersion, decode_envelope
 from aiodq._core.errors import PayloadError
 from aiodq._core.handler import Call, InThread
@@ -275,13 +276,14 @@ class Executor:
         if isinstance(settlement, Buried):
             log.error("job %s (task %s) is buried: %s", run.job_id, run.task, verdict.error, exc_info=trace)
         elif isinstance(settlement, Deferred) and settlement.outcome == "retry":
+            due = settlement.due
             log.warning(
-                "job %s (task %s) failed in attempt %d of %d, again in %d ms: %s",
+                "job %s (task %s) failed in attempt %d of %d, again %s: %s",
                 run.job_id,
                 run.task,
                 run.tally.failures + 1,
                 run.policy.max_attempts,
-                settlement.due.ms if settlement.due.relative else -1,
+                f"in {due.ms} ms" if due.relative else f"at {to_instant(due.ms)}",
                 verdict.error,
                 exc_info=trace,
             )
