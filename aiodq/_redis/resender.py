@@ -109,15 +109,16 @@ class Resender:
 
     async def _send_again(self) -> None:
         self._pending = False
+        items = self._recent.items()
         try:
-            missing = await self._send_all(self._recent.items())
+            missing = await self._send_all(items)
         except BaseException:
             self._pending = True
             raise
         self.missing += missing
         log.warning(
             "another server answers, or a restarted one: %d enqueues were sent again, %d were missing",
-            len(self._recent),
+            len(items),
             missing,
         )
 

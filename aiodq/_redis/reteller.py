@@ -66,7 +66,7 @@ class Reteller:
         caller: with a sender id of its own: its calls may overtake, and be overtaken by, those of the turns.
 
     Attributes:
-        retold: how many settlements were told again so far.  counted: how many of them counted once more.
+        counted: how many settlements that were told again counted once more so far.
     """
 
     def __init__(self, caller: Caller, keys: ShardKeys) -> None:
@@ -76,7 +76,6 @@ class Reteller:
         self._recent: Recent[_Ended] = Recent()
         self._telling: asyncio.Task[None] | None = None
         self._server = 0
-        self.retold = 0
         self.counted = 0
         self._identity = caller.link.identity
         if self._identity is not None:
@@ -133,7 +132,6 @@ class Reteller:
                     log.warning("the last settlements could not be told again yet: %s", error)
                     await asyncio.sleep(waits.next_s())
                     continue
-                self.retold += len(ended)
                 self.counted += counted
                 log.warning(
                     "another server answers, or a restarted one: %d settlements were told again, "
