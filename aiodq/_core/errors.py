@@ -23,6 +23,9 @@ Wrong arguments of a single call (a naive datetime, a missing argument) are `Typ
 for any Python function. What handlers raise to steer their job (`Retry`, `Snooze`, `Bury`) is no error and
 not in here.
 
+Not raised in this version, which has neither results nor durability levels: `JobNotFound`, `JobFailed`,
+`JobCancelled`, `ResultNotKept`, `NotDurable`.
+
 All of them can be pickled and copied: their `args` are the arguments of their constructors.
 """
 
