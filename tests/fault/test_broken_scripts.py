@@ -36,11 +36,13 @@ class Storm:
         self.lab = lab
         self.recorder = recorder
         self.dice = random.Random(seed)
+        self.until = 0.0
         self.refused = 0
         """Calls that a broken script could not even answer."""
 
     async def run(self) -> None:
         hands = [await self.lab.listener(name) for name in ("one", "two", "three")]
+        self.until = asyncio.get_running_loop().time() + STORM_S
         writing = asyncio.create_task(self._write())
         try:
             async with asyncio.timeout(STORM_S), asyncio.TaskGroup() as group:
@@ -67,7 +69,9 @@ class Storm:
             await asyncio.sleep(0.01)
 
     async def _work(self, hand: Hand, writing: asyncio.Task[None]) -> None:
-        while not (writing.done() and await self._at_rest()):
+        loop = asyncio.get_running_loop()
+        # Not by the cancellation alone: before Python 3.12 `wait_for`, which the client uses, may swallow it.
+        while loop.time() < self.until and not (writing.done() and await self._at_rest()):
             try:
                 answer = await hand.ask(ClaimRequest(3, LEASE_MS))
             except ScriptError:
