@@ -184,10 +184,6 @@ class OpenShard(ABC):
     async def poke_due(self, job_id: str, due_ms: int) -> None: ...
 
     @abstractmethod
-    async def poke_fence(self, fence: int) -> None:
-        """Sets the last fence, as claims under a clock that was ahead would have."""
-
-    @abstractmethod
     async def poke_plan(self, worker: str, plan_ms: int | None) -> None:
         """Sets when a waiting worker plans to look; None: it is not waiting."""
 
@@ -340,9 +336,6 @@ class MemoryShard(OpenShard):
     async def poke_due(self, job_id: str, due_ms: int) -> None:
         self.data.schedule.put(job_id, due_ms)
 
-    async def poke_fence(self, fence: int) -> None:
-        self.data.last_fence = fence
-
     async def poke_plan(self, worker: str, plan_ms: int | None) -> None:
         self.data.idle.remove(worker)
         if plan_ms is not None:
@@ -425,9 +418,6 @@ class RedisShard(OpenShard):
 
     async def poke_due(self, job_id: str, due_ms: int) -> None:
         await self._put("schedule", job_id, due_ms)
-
-    async def poke_fence(self, fence: int) -> None:
-        await self.client.set(self.keys.named("fence"), fence, ex=86_400)
 
     async def poke_plan(self, worker: str, plan_ms: int | None) -> None:
         if plan_ms is None:

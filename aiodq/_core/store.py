@@ -211,12 +211,14 @@ class ClaimRequest(Struct, frozen=True):
         lease_ms: length of the leases.
         max_bytes: stop after this many payload bytes; the first job is always given.
         expected_now_us: the server time this worker expects, from the last it saw and its own monotonic
-            clock; None at the first call. Further ahead than `CLOCK_STEP_US`: no expired lease is taken in
-            this call; behind, or None: leases that reach too far ahead are pulled in (see `clamp_from`).
+            clock; None at the first call. Off by more than `CLOCK_STEP_US`: no expired lease is taken in this
+            call; too late, or None: leases that reach too far ahead are pulled in (see `clamp_from`).
         steady_in_ms: 0: this worker may take expired leases. Else the time until it may: it then looks again
             at that time.
         far: from [1, 2): spreads the looks of workers without a seat.
         clamp_from: where to go on with pulling leases in, as the last answer said; -1: nothing to do.
+        clear_ms: when this worker last saw that no lease had expired, server time; -1: not known. Leases that
+            ended before that were renewed while the clock was back: they get their length anew.
     """
 
     want: int
@@ -226,6 +228,7 @@ class ClaimRequest(Struct, frozen=True):
     steady_in_ms: int = 0
     far: float = 1.5
     clamp_from: int = -1
+    clear_ms: int = -1
 
 
 class ClaimAnswer(Struct, frozen=True):
@@ -240,9 +243,10 @@ class ClaimAnswer(Struct, frozen=True):
         others: how many other workers hold leases here.
         paused: the queue is paused: nothing was given.
         deaf: the worker's channel has no receiver: it must subscribe again, and poll each second until then.
-        stepped: the server's clock is ahead of what was expected: the caller is not steady for a while, and
+        stepped: the server's clock is not where it was expected: the caller is not steady for a while, and
             all keepers were told to renew.
         clamp_next: pass it as the next `clamp_from`; -1: done.
+        clear: no lease is expired, after this claim.
     """
 
     now_us: int
@@ -254,6 +258,7 @@ class ClaimAnswer(Struct, frozen=True):
     deaf: bool = False
     stepped: bool = False
     clamp_next: int = -1
+    clear: bool = False
 
 
 class TurnAnswer(Struct, frozen=True):

@@ -26,7 +26,7 @@ somebody looks every two to three seconds, whatever the size of the fleet."""
 DEAF_POLL_MS: Final = 1_000
 
 STEADY_MS: Final = 3_000
-"""For how long a caller that saw the clock jump ahead is not steady."""
+"""For how long a caller that saw the clock jump is not steady."""
 
 
 class _Call(Struct, frozen=True):
@@ -53,9 +53,11 @@ class Claiming(Parts):
         with self.lock:
             now_us = self.clock()
             expected = request.expected_now_us
-            stepped = expected is not None and now_us - expected > CLOCK_STEP_US
-            behind = expected is None or expected - now_us > CLOCK_STEP_US
-            clamp_next = self._clamp(0 if behind else request.clamp_from, now_us // 1000)
+            stepped = expected is not None and abs(now_us - expected) > CLOCK_STEP_US
+            behind = expected is None or now_us < expected
+            clamp_next = self._clamp(
+                0 if behind and (stepped or expected is None) else request.clamp_from, now_us // 1000
+            )
             if stepped:
                 self.publish_to_all(Notice("renew"))
             self.idle.remove(worker)
@@ -75,6 +77,7 @@ class Claiming(Parts):
                 deaf=not call.heard,
                 stepped=stepped,
                 clamp_next=clamp_next,
+                clear=self._clear(now_us // 1000),
             )
 
     def _clamp(self, start: int, now_ms: int) -> int:
@@ -94,16 +97,22 @@ class Claiming(Parts):
                 pulled += 1
         return start + BATCH - pulled if len(page) == BATCH else -1
 
+    def _clear(self, now_ms: int) -> bool:
+        deadline_ms = self.processing.first()
+        return deadline_ms is None or deadline_ms > now_ms
+
     def _lift(self, call: _Call) -> bool:
-        """Gives leases that ended before their own claim their whole length from now: they were renewed while
-        the clock was back, and their holders may live. One page; returns whether there were any."""
-        lifted = False
-        for job_id, deadline_ms in self.processing.up_to(call.now_ms, BATCH):
+        """Gives leases that ended before the caller saw that none had ended their whole length from now: they
+        were renewed while the clock was back, and their holders may live. One page; returns whether there
+        were any."""
+        clear_ms = call.request.clear_ms
+        if clear_ms > call.now_ms:
+            return False
+        page = self.processing.up_to(clear_ms - 1, BATCH)
+        for job_id, _ in page:
             token = self.token_of(job_id)
-            if token and deadline_ms * 1000 + CLOCK_STEP_US < token.fence <= call.now_us + CLOCK_STEP_US:
-                self.processing.put(job_id, call.now_ms + token.lease_ms)
-                lifted = True
-        return lifted
+            self.processing.put(job_id, call.now_ms + (token.lease_ms if token else 0))
+        return bool(page)
 
     def _give(self, call: _Call) -> list[Lease]:
         now_ms, want = call.now_ms, min(call.request.want, BATCH)

@@ -37,7 +37,7 @@ _SCRIPTS: Final[dict[type[Settlement], str]] = {
     Buried: "bury",
 }
 
-PAUSED, DEAF, STEPPED = 1, 2, 4
+PAUSED, DEAF, STEPPED, CLEAR = 1, 2, 4, 8
 
 NOT_GUILTY: Final = -2
 """What `convict` answers of a worker that is heard, has given a sign of life, or whose grace is not over."""
@@ -159,6 +159,7 @@ class RedisWorkerStore:
             claim.steady_in_ms,
             int(claim.far * 1000),
             claim.clamp_from,
+            claim.clear_ms,
         )
         return call_id, self._caller.call("claim", args)
 
@@ -199,6 +200,7 @@ class RedisWorkerStore:
             deaf=bool(flags & DEAF),
             stepped=bool(flags & STEPPED),
             clamp_next=clamp_next,
+            clear=bool(flags & CLEAR),
         )
 
     async def leave(self, *, holds: bool) -> None:

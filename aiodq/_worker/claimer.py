@@ -60,6 +60,7 @@ class Claimer:
         self._in_flight = False
         self._noticed_at = math.inf
         self._clamp_next = -1
+        self._clear_us: int | None = None
         self._server_us: int | None = None
         self._server_at = now
         self._stepped_at: float | None = None
@@ -92,6 +93,7 @@ class Claimer:
             steady_in_ms=self.steady_in_ms(now, unbroken_since),
             far=1.0 + random,
             clamp_from=self._clamp_next,
+            clear_ms=-1 if held_back_long or self._clear_us is None else self._clear_us // 1000,
         )
 
     def answered(self, answer: ClaimAnswer, *, sent: float, now: float) -> None:
@@ -100,6 +102,10 @@ class Claimer:
         self._in_flight, self.last_claim, self.claimed_us = False, now, answer.now_us
         self.paused, self.seat, self.others = answer.paused, answer.seat, answer.others
         self._clamp_next = answer.clamp_next
+        if answer.clear:
+            self._clear_us = answer.now_us
+        elif self._clear_us is not None and self._clear_us > answer.now_us:
+            self._clear_us = None  # the clock went back: what is past tells nothing
         self._note_clock(answer, middle, now)
         # A claim that got what it wanted, or wanted nothing, has left the row of those who wait.
         self.hungry = answer.wait_us is None

@@ -70,7 +70,8 @@ class LoopBlocked(Struct, frozen=True):
 
 
 class ClockStepped(Struct, frozen=True):
-    """The server's clock was ahead of what this worker expected, by more than a second."""
+    """The server's clock was more than a second ahead of what this worker expected, or behind (`by` is
+    negative)."""
 
     queue: str
     by: timedelta

@@ -298,10 +298,12 @@ class TurnLoop:
             )
 
     def _stepped(self) -> None:
-        if self.shard.claimer.stepped_by_us < CLOCK_STEP_US:
+        stepped_by_us = self.shard.claimer.stepped_by_us
+        if abs(stepped_by_us) < CLOCK_STEP_US:
             return
-        by = timedelta(microseconds=self.shard.claimer.stepped_by_us)
-        log.warning("the server's clock of queue %s is %s ahead of what was expected", self.shard.queue, by)
+        by = timedelta(microseconds=stepped_by_us)
+        off = f"{abs(by)} {'behind' if stepped_by_us < 0 else 'ahead of'} what was expected"
+        log.warning("the server's clock of queue %s is %s", self.shard.queue, off)
         if self._reporter.active:
             self._reporter.tell(ClockStepped(self.shard.queue, by))
 

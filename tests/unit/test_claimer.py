@@ -26,9 +26,12 @@ def answer(
     deaf: bool = False,
     stepped: bool = False,
     clamp_next: int = -1,
+    clear: bool = False,
 ) -> ClaimAnswer:
     wait_us = None if wait_s is None else int(wait_s * 1e6)
-    return ClaimAnswer(now_us, [LEASE] * gave, wait_us, seat, others, paused, deaf, stepped, clamp_next)
+    return ClaimAnswer(
+        now_us, [LEASE] * gave, wait_us, seat, others, paused, deaf, stepped, clamp_next, clear
+    )
 
 
 def request(
@@ -202,6 +205,14 @@ def test_after_a_clock_step_it_is_not_steady_for_a_while(claimer: Claimer) -> No
     assert claimer.stepped_by_us == pytest.approx(3_594_000_000, abs=1_000_000)
     assert claimer.steady_in_ms(7.2, -100.0) == 2000
     assert claimer.steady_in_ms(9.3, -100.0) == 0
+
+
+def test_it_says_when_it_last_saw_that_no_lease_had_expired(claimer: Claimer) -> None:
+    assert claim(claimer, 0.0, answer(clear=True)).clear_ms == -1
+    assert claim(claimer, 6.0, answer(now_us=SERVER_US + 6_000_000)).clear_ms == SERVER_US // 1000
+    # The clock is back at a time before that: what was seen then tells nothing.
+    assert claim(claimer, 12.0, answer(now_us=SERVER_US - 60_000_000)).clear_ms == SERVER_US // 1000
+    assert claim(claimer, 18.0, answer()).clear_ms == -1
 
 
 def test_clock_steps_hold_it_back_thirty_seconds_in_a_row_at_most(claimer: Claimer) -> None:

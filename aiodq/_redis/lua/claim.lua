@@ -1,19 +1,20 @@
 -- claim: scheduled -> processing, processing -> processing
 -- Hands out due jobs, and first those whose lease has expired (at most half of the batch while due jobs wait), under a
 -- new fence. With slots left, the worker takes a seat and is told how long to sleep; full, it gives its seat up and
--- wakes somebody else. Only a steady caller takes expired leases, and none does in a call that finds the clock ahead.
+-- wakes somebody else. Only a steady caller takes expired leases, and none does in a call that finds the clock stepped.
 -- KEYS: meta turn schedule processing payload lease tally fence idle workers
--- ARGV: call worker last wake want lease_ms max_bytes expected_us steady_in_ms far_permille clamp_from
+-- ARGV: call worker last wake want lease_ms max_bytes expected_us steady_in_ms far_permille clamp_from clear_ms
 --   call, worker: the caller's call id and id   last: 1: it holds no lease any more, but is listed as a holder
 --   wake: prefix of wake channels   want: how many jobs, at most 100
 --   lease_ms: length of the leases   max_bytes: budget for payloads   expected_us: server time the caller expects, or -1
 --   steady_in_ms: 0, or the time until the caller may take expired leases   far_permille: 1000 to 2000
---   clamp_from: where to go on with pulling leases in, or -1
+--   clamp_from: where to go on with pulling leases in, or -1   clear_ms: a time when none had expired, or -1
 -- PARTS: drain version clock watch heads recover clamp lift seat bodies give extras again
--- RETURNS: now us, wait us (-1: full or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped),
---   next clamp_from, fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an expired lease
+-- RETURNS: now us, wait us (-1: full or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped,
+--   8 clear), next clamp_from, fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an
+--   expired lease
 want, lease_ms, max_bytes, expected_us = tonumber(want), tonumber(lease_ms), tonumber(max_bytes), tonumber(expected_us)
-steady_in_ms, clamp_from = tonumber(steady_in_ms), tonumber(clamp_from)
+steady_in_ms, clamp_from, clear_ms = tonumber(steady_in_ms), tonumber(clamp_from), tonumber(clear_ms)
 
 local record = redis.call('GET', turn)
 local latest = record and string.sub(record, 1, 8) or call
@@ -23,8 +24,9 @@ if record and latest == call then
   return {now_us, -1, 0, 0, 0, clamp_from, fence_no, ids, bodies, dues, extras_of(ids), 0}
 end
 
-local stepped = expected_us >= 0 and now_us > expected_us + CLOCK_STEP_US
-if expected_us < 0 or now_us < expected_us - CLOCK_STEP_US then clamp_from = 0 end
+local behind = now_us < expected_us - CLOCK_STEP_US
+local stepped = behind or expected_us >= 0 and now_us > expected_us + CLOCK_STEP_US
+if expected_us < 0 or behind then clamp_from = 0 end
 if clamp_from >= 0 then clamp_from = clamp(clamp_from) end
 redis.call('ZREM', idle, worker)
 if last == '1' then redis.call('ZREM', workers, worker) end
@@ -41,7 +43,7 @@ local heard = not ears.err and ears[2] > 0
 local due_at, lapse_at = heads()
 local hold_ms = stepped and math.max(steady_in_ms, STEADY_MS) or steady_in_ms
 local expired_wait = hold_ms == 0 and lapse_at and lapse_at <= now_ms
-if want > 0 and expired_wait and lift() then
+if want > 0 and expired_wait and lapse_at < clear_ms and clear_ms <= now_ms and lift(clear_ms) then
   due_at, lapse_at = heads()
   expired_wait = false
 end
@@ -81,7 +83,8 @@ else
 end
 if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
 
-local wait_us, seat, others, flags = -1, 0, 0, (heard and 0 or 2) + (stepped and 4 or 0)
+local clear = not lapse_at or lapse_at > now_ms
+local wait_us, seat, others, flags = -1, 0, 0, (heard and 0 or 2) + (stepped and 4 or 0) + (clear and 8 or 0)
 if #ids == want then
   local head = earlier(due_at, lapse_at)
   if head then watch(math.max(head, now_ms)) end

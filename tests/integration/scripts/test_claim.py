@@ -237,7 +237,7 @@ async def test_leases_beyond_their_own_length_are_pulled_in(
         await shard.poke_deadline(name, await shard.now_ms() + HOUR_MS)
     expected = await shard.now_us() + CLOCK_STEP_US + 500_000 if behind else None
     answer = await hand.ask(ClaimRequest(1, 60_000, expected_now_us=expected))
-    assert not answer.stepped
+    assert answer.stepped == behind
     assert answer.clamp_next == -1
     now_ms, state = answer.now_us // 1000, await shard.state()
     assert state.processing == {
@@ -248,7 +248,20 @@ async def test_leases_beyond_their_own_length_are_pulled_in(
     assert state.lease["short"] == short.token
 
 
-async def test_leases_that_ended_before_their_own_claim_get_their_length_anew(
+async def test_a_clock_behind_the_expected_holds_expired_leases_back_and_calls_for_renewal(
+    shard: OpenShard, seeds: Seeds
+) -> None:
+    """The caller slept while the clock went back by more, and came again in part."""
+    hand = await shard.listener("w")
+    await shard.lapse("held")
+    request = ClaimRequest(1, LEASE_MS, expected_now_us=await shard.now_us() + HOUR_MS * 1000)
+    answer = await hand.ask(request)
+    assert (answer.stepped, answer.leases) == (True, [])
+    await hand.hears("renew")
+    assert (await shard.state()).lease["held"] == seeds.held.token
+
+
+async def test_leases_that_ended_before_a_time_when_none_had_ended_get_their_length_anew(
     shard: OpenShard, seeds: Seeds
 ) -> None:
     """They were renewed while the clock was back. The caller slept meanwhile: what it expects is right."""
@@ -257,31 +270,31 @@ async def test_leases_that_ended_before_their_own_claim_get_their_length_anew(
     await shard.poke_deadline("held", now_ms - HOUR_MS)
     await shard.lapse("failing")
     await shard.store.enqueue([Entry("due", b"", NOW)])
-    answer = await hand.claim(10)
+    request = ClaimRequest(10, LEASE_MS, clear_ms=now_ms - 1000)
+    answer = await hand.ask(request)
     assert [lease.job_id for lease in answer.leases] == ["due"]
+    assert not answer.clear
     assert answer.wait_us is not None
     assert answer.wait_us < 100_000, "it looks again at once, for what has really ended"
     state = await shard.state()
     assert state.processing["held"] == answer.now_us // 1000 + LEASE_MS
     assert state.lease["held"] == seeds.held.token
-    assert [lease.job_id for lease in await hand.take(10)] == ["failing"]
+    answer = await hand.ask(request)
+    assert [lease.job_id for lease in answer.leases] == ["failing"]
+    assert answer.clear
     # Nobody has renewed it by then: its holder is dead, and it is taken.
     await shard.lapse("held")
-    assert [lease.job_id for lease in await hand.take(10)] == ["held"]
+    assert [lease.job_id for lease in (await hand.ask(request)).leases] == ["held"]
 
 
-async def test_a_lease_that_ended_while_the_clock_is_still_back_is_taken(
+async def test_a_time_that_lies_ahead_says_nothing_of_leases_that_end_now(
     shard: OpenShard, seeds: Seeds
 ) -> None:
-    """Fences run ahead of the clock then, and say nothing."""
-    ahead = (await shard.state()).fence + HOUR_MS * 1000
+    """The clock is back since the caller saw that none had ended."""
     hand = await shard.listener("w")
-    await shard.poke_fence(ahead)
-    await shard.store.enqueue([Entry("due", b"", NOW)])
-    [lease] = await hand.take(1)
-    assert lease.fence > ahead
-    await shard.lapse("due")
-    assert [lease.job_id for lease in await hand.take(1)] == ["due"]
+    await shard.lapse("held")
+    request = ClaimRequest(1, LEASE_MS, clear_ms=await shard.now_ms() + HOUR_MS)
+    assert [lease.job_id for lease in (await hand.ask(request)).leases] == ["held"]
 
 
 async def test_pulling_in_goes_on_page_by_page(shard: OpenShard) -> None:
