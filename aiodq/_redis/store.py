@@ -82,21 +82,16 @@ class RedisStore:
 
     async def _send_enqueue(self, entries: list[Entry]) -> list[Placed]:
         flags = "".join("1" if entry.remember else "0" for entry in entries)
-        if "1" not in flags:
-            flags = ""
-        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, flags]
-        for entry in entries:
-            args += (entry.job_id, due_text(entry.due), entry.payload)
-        placed, accepted_us = placed_from(cast(bytes, await self._caller.call("enqueue", args).answer()))
-        if self._again is not None:
-            self._again.accepted(entries, placed, accepted_us)
-        return placed
+        return await self._write("enqueue", entries, flags if "1" in flags else "")
 
     async def _send_replace(self, entries: list[Entry]) -> list[Placed]:
-        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake]
+        return await self._write("replace", entries)
+
+    async def _write(self, name: str, entries: list[Entry], *fixed: str) -> list[Placed]:
+        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, *fixed]
         for entry in entries:
             args += (entry.job_id, due_text(entry.due), entry.payload)
-        placed, accepted_us = placed_from(cast(bytes, await self._caller.call("replace", args).answer()))
+        placed, accepted_us = placed_from(cast(bytes, await self._caller.call(name, args).answer()))
         if self._again is not None:
             self._again.accepted(entries, placed, accepted_us)
         return placed
