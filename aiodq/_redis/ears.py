@@ -11,7 +11,7 @@ from typing import Final, cast
 from aiodq._core.store import Notice
 from aiodq._redis.faults import CONNECTION_ERRORS
 from aiodq._redis.keys import ShardKeys
-from aiodq._redis.link import Backoff, Connection, close_quietly, pack
+from aiodq._redis.link import Backoff, Connection, close_quietly, connect, pack
 
 PING_S: Final = 30.0
 """How often a worker that holds a seat or leases tries its subscriber connection. That also keeps routers
@@ -108,7 +108,7 @@ class Ears:
         while True:
             connection = self._make()
             try:
-                await connection.connect()
+                await connect(connection)
                 self._connection = connection
                 self._pending = {c: f for c, f in self._callbacks.items() if not c.endswith(b":wake:*")}
                 # The queue-wide channel first: when a worker's own is confirmed, it hears everything.

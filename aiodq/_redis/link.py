@@ -48,6 +48,20 @@ def pack(*command: str | bytes | int) -> bytes:
 _pack = cast(Callable[[tuple[str | bytes | int, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 
+OPENING_S: Final = 5.0
+"""How long opening a connection may take, Sentinels and passwords included."""
+
+
+async def connect(connection: Connection) -> None:
+    """Opens it. Raises TimeoutError, besides what redis-py raises, when somebody took the connection and then
+    said nothing: redis-py bounds the first step only."""
+    try:
+        async with asyncio.timeout(OPENING_S):
+            await connection.connect()
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"the connection was not open after {OPENING_S:g} s") from error
+
+
 class Backoff:
     """Waiting times between tries to reconnect: doubling, jittered, capped at a second, endless."""
 
@@ -172,7 +186,7 @@ class Link:
     async def _connect(self) -> None:
         connection = self._make()
         try:
-            await connection.connect()
+            await connect(connection)
         except BaseException as error:
             self.trouble = _said(error)
             self._put_off()
