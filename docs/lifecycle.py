@@ -34,6 +34,11 @@ others are then refused before they change anything. *repeats*: the answer is ke
 caller's call id, so a repeat after a lost reply has no second effect and gives the same answer."""
 
 
+REPAIRS_SAY = """\
+What `queue.check(repair=True)` may do, and only to jobs that contradict themselves: in two places at
+once, or without the payload or lease that belongs to their place."""
+
+
 def _diagram() -> Iterator[str]:
     yield "```mermaid"
     yield "stateDiagram-v2"
@@ -66,8 +71,7 @@ def _table() -> Iterator[str]:
 def _repairs() -> Iterator[str]:
     yield "## Repairs"
     yield ""
-    yield "What `queue.check(repair=True)` may do, and only to jobs that contradict themselves: in two places at"
-    yield "once, or without the payload or lease that belongs to their place."
+    yield REPAIRS_SAY
     yield ""
     yield "| repair | from → to | what it does |"
     yield "|---|---|---|"
