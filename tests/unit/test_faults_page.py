@@ -15,7 +15,15 @@ KINDS: Final = {
     "Names and ids": "B14 B16 B17 B19 B20 B21",
     "Serialisation": "B24 B25 B27 B28 B31",
     "Handler behaviour": "B33 B34 B36 B38 B40 B42 B43",
+    "Lease and recovery": "B44 B46 B48 B49 B50 B51 B53 B55 B56 B58 B59 B61",
+    "Job state race": "B63 B64 B66 B67 B71 B72 B75 B76 B78 B79",
+    "Connection and reconnect": "B80 B82 B85 B86 B88 B89",
+    "Wake up": "B90 B93 B94 B96 B98",
+    "Client pool and cancellation": "B99 B102",
+    "Server refusal and script": "B103 B105 B106 B108 B110",
+    "Cron and clock": "B120 B122 B123 B125 B127 B129 B131",
     "Retry and backoff": "B132 B135 B136 B139 B140",
+    "Shutdown and deploy": "B141 B143 B144 B147 B148 B149",
 }
 
 
