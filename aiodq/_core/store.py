@@ -53,6 +53,13 @@ WATCH_CROWD = 300
 CLOCK_STEP_US = 1_000_000
 """A difference between expected and seen server time above this counts as a step of a clock."""
 
+STEADY_MS = 3_000
+"""How long a worker's calls must have succeeded on one connection, without a clock step, before it takes
+expired leases or accuses others; with a shorter lease, that long."""
+
+DEAF_POLL_MS = 1_000
+"""How often a worker looks whose channel has no receiver: nobody can wake it."""
+
 SILENT_MS = 400
 """How long a lease holder's channel must be silent until the holder may be convicted."""
 

@@ -10,8 +10,10 @@ from aiodq._core.lease import Lease, Token
 from aiodq._core.store import (
     BATCH,
     CLOCK_STEP_US,
+    DEAF_POLL_MS,
     FIRST_SEAT_CAP_MS,
     SECOND_SEAT_MS,
+    STEADY_MS,
     ClaimAnswer,
     ClaimRequest,
     Notice,
@@ -22,11 +24,6 @@ FAR_FLOOR_S: Final = 10
 FAR_PER_IDLE_S: Final = 2
 """A worker without a seat looks after `far` times the greater of the floor and this per other waiting worker:
 somebody looks every two to three seconds, whatever the size of the fleet."""
-
-DEAF_POLL_MS: Final = 1_000
-
-STEADY_MS: Final = 3_000
-"""For how long a caller that saw the clock jump is not steady."""
 
 
 class _Call(Struct, frozen=True):

@@ -18,13 +18,10 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from aiodq._core.store import CLOCK_STEP_US, FIRST_SEAT_CAP_MS, WATCH_CROWD
+from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, FIRST_SEAT_CAP_MS, STEADY_MS, WATCH_CROWD
 
 VERSION: Final = 1
 """Version of the stored layout, compared with `v` in `meta`."""
-
-STEADY_MS: Final = 3000
-DEAF_POLL_MS: Final = 1000
 
 Scripting: TypeAlias = Literal["eval", "functions"]
 

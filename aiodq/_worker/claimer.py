@@ -11,17 +11,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from aiodq._core.store import BATCH, ClaimAnswer, ClaimRequest, Notice
-
-STEADY_S: Final = 3.0
-"""How long calls must have succeeded on one connection, without a clock step, before expired leases are
-taken.
-"""
+from aiodq._core.store import BATCH, DEAF_POLL_MS, STEADY_MS, ClaimAnswer, ClaimRequest, Notice
 
 HOLD_BACK_S: Final = 30.0
 """The longest that clock steps can keep a worker from taking expired leases."""
 
-DEAF_POLL_S: Final = 1.0
 CLAMP_AGAIN_S: Final = 0.05
 RESUME_SPREAD_S: Final = 0.1
 SHORTEST_WAIT_S: Final = 0.0005
@@ -55,7 +49,7 @@ class Claimer:
         self.claimed_us = 0
         self.stepped_by_us = 0
         self._lease_ms = lease_ms
-        self._steady_s = min(STEADY_S, lease_ms / 1000)
+        self._steady_s = min(STEADY_MS, lease_ms) / 1000
         self._registered = False
         self._in_flight = False
         self._noticed_at = math.inf
@@ -116,7 +110,7 @@ class Claimer:
             self.look_at = max(middle + answer.wait_us / 1e6, now + SHORTEST_WAIT_S)
             self.look_at = min(self.look_at, self._noticed_at)
             if answer.deaf:
-                self.look_at = min(self.look_at, now + DEAF_POLL_S)
+                self.look_at = min(self.look_at, now + DEAF_POLL_MS / 1000)
             if answer.clamp_next >= 0:
                 self.look_at = min(self.look_at, now + CLAMP_AGAIN_S)
         self._noticed_at = math.inf
