@@ -76,6 +76,8 @@ class Reteller:
         self._recent: Recent[_Ended] = Recent()
         self._telling: asyncio.Task[None] | None = None
         self._server = 0
+        self._finishing = asyncio.Lock()
+        """One unanswered call at a time: the repeat of an earlier one would be refused as late."""
         self.counted = 0
         self._identity = caller.link.identity
         if self._identity is not None:
@@ -163,6 +165,11 @@ class Reteller:
     async def _finish(self, acked: Sequence[_Ended]) -> str:
         bits = ""
         for page in _pages(acked):
+            bits += await self._finish_page(page)
+        return bits
+
+    async def _finish_page(self, page: Sequence[_Ended]) -> str:
+        async with self._finishing:
             flags = "".join("1" if cast(Acked, end.settlement).remember else "0" for end in page)
             args: list[Arg] = [
                 self._caller.next_call_id(),
@@ -172,8 +179,7 @@ class Reteller:
             ]
             for end in page:
                 args += (end.settlement.job_id, end.settlement.token, end.sha, end.ended_us)
-            bits += cast(bytes, await self._caller.call("finished", args).answer()).decode()
-        return bits
+            return cast(bytes, await self._caller.call("finished", args).answer()).decode()
 
     async def aclose(self) -> None:
         if self._identity is not None:
