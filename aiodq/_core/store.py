@@ -325,6 +325,11 @@ class WorkerStore(Protocol):
         """Looks for lease holders whose channel is silent, and notes since when."""
         ...
 
+    async def evicts(self) -> str | None:
+        """The name of the server's policy if it drops keys when its memory is full. None: it drops none, or
+        may not be asked."""
+        ...
+
     async def convict(self, worker: str, /) -> bool:
         """Makes the leases of a worker found silent expire now, a page at a time. True: call again, there are
         more."""

@@ -175,6 +175,9 @@ class MemoryWorkerStore:
         await asyncio.sleep(0)
         return self._shard.sweep(self._worker_id)
 
+    async def evicts(self) -> str | None:
+        return None
+
     async def convict(self, worker: str, /) -> bool:
         await asyncio.sleep(0)
         return self._shard.convict(worker)

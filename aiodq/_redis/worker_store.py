@@ -22,6 +22,7 @@ from aiodq._core.store import (
 from aiodq._redis.calls import Call, Caller
 from aiodq._redis.ears import Ears
 from aiodq._redis.keys import ShardKeys
+from aiodq._redis.link import pack
 from aiodq._redis.reteller import Reteller
 from aiodq._redis.store import due_text, pages
 
@@ -38,6 +39,8 @@ _SCRIPTS: Final[dict[type[Settlement], str]] = {
 }
 
 PAUSED, DEAF, STEPPED, CLEAR = 1, 2, 4, 8
+
+_POLICY: Final = "maxmemory_policy:"
 
 NOT_GUILTY: Final = -2
 """What `convict` answers of a worker that is heard, has given a sign of life, or whose grace is not over."""
@@ -211,6 +214,13 @@ class RedisWorkerStore:
         call = self._caller.call("sweep", (self._worker_id, self._keys.wake, SILENT_MS))
         again, *silent = cast(list[Any], await call.answer())
         return SweepAnswer([worker.decode() for worker in silent], None if again < 0 else again)
+
+    async def evicts(self) -> str | None:
+        reply = await self._caller.link.send(pack("INFO", "memory"))
+        lines = reply.decode().splitlines() if isinstance(reply, bytes) else []
+        found = next((line for line in lines if line.startswith(_POLICY)), _POLICY + "noeviction")
+        policy = found.removeprefix(_POLICY).strip()
+        return None if policy == "noeviction" else policy
 
     async def convict(self, worker: str, /) -> bool:
         # Leases of others move while the pages are turned, so passes are repeated until one finds nothing.

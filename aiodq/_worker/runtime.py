@@ -23,6 +23,7 @@ from aiodq._core.handler import Handler
 from aiodq._core.settlement import Released
 from aiodq._core.store import Store
 from aiodq._worker.events import Event, LoopBlocked
+from aiodq._worker.eviction import warn_of_eviction
 from aiodq._worker.executor import Executor
 from aiodq._worker.keeper import Keeper
 from aiodq._worker.pulse import Pulse
@@ -168,6 +169,7 @@ class Runtime:
                     group.start_soon(self._listen, shard)
                 for sweeper in self._sweepers:
                     group.start_soon(sweeper.run)
+                group.start_soon(warn_of_eviction, self._shards, self.consuming)
                 for trimmer in self._trimmers:
                     group.start_soon(trimmer.run)
                 turns = [asyncio.create_task(turns.run(), name="aiodq-turns") for turns in self._loops]

@@ -132,3 +132,22 @@ async def test_b105_each_loss_by_eviction_ends_in_a_told_state(
         assert not (await queue.check()).findings
         assert [await job.status() for job in jobs] == ["absent", "scheduled"]
         assert await queue.cancel("j1")
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
+async def test_b105_a_server_that_evicts_is_warned_of_when_a_worker_starts(
+    make_server: MakeServer, queue_name: str, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Queue(queue_name, url=make_server("--maxmemory-policy", policy).url) as queue:
+
+        @queue.task
+        async def work() -> None: ...
+
+        async with Worker(queue, grace=1):
+            await work.enqueue()
+            await until(lambda: bool(caplog.records) or policy == "noeviction")
+            while (await queue.stats()).scheduled:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (0 if policy == "noeviction" else 1)
+    assert all(policy in message and "set it to noeviction" in message for message in told)
