@@ -109,7 +109,7 @@ async def main() -> None:
     async with Worker(queue, lease=1, grace=1):
         for n in range(2):
             await work.after(0.1).enqueue(n)  # planned, so that the worker sleeps until then
-            await asyncio.sleep(3)
+            await asyncio.sleep(2.3)
 
 if sys.argv[3] == "uvloop":
     import uvloop

@@ -100,7 +100,7 @@ async def test_b48_a_worker_killed_while_it_looks_after_others_leaves_no_lock(
         (holder,) = await site.start(1)
         await site.write(1, 60.0)
         await site.until(lambda state: len(state.processing) == 1)
-        for _ in range(rounds(3)):
+        for _ in range(rounds(2)):
             (victim,) = await site.start(1)
             await asyncio.sleep(LEASE_S + dice.random() * 0.5)
             await asyncio.to_thread(site.fleet.kill, victim)
