@@ -63,6 +63,8 @@ class Claiming(Parts):
                 return ClaimAnswer(now_us, [], wait_us, paused=True, stepped=stepped, clamp_next=clamp_next)
             hold_ms = max(request.steady_in_ms, STEADY_MS) if stepped else request.steady_in_ms
             call = _Call(worker, claim_id, request, now_us, self.heard(worker), hold_ms)
+            if not call.heard:
+                self.workers.remove(worker)
             leases = self._give(call)
             wait_us, seat = self._settle_down(call, given=len(leases))
             return ClaimAnswer(

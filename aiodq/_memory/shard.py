@@ -209,8 +209,11 @@ class Shard(Telling):
             for (job_id, _), mine in zip(leases, answers, strict=True):
                 if mine:
                     self.processing.put(job_id, now_ms + lease_ms)
-            if any(answers) and self.heard(worker):
-                self.workers.put(worker, now_ms)
+            if any(answers):
+                if self.heard(worker):
+                    self.workers.put(worker, now_ms)
+                else:
+                    self.workers.remove(worker)
             return answers
 
     def _end_leases(self, ended: Sequence[Settlement]) -> list[bool]:

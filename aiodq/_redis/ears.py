@@ -106,10 +106,10 @@ class Ears:
     async def _hear(self) -> None:
         waits, told = Backoff(), ""
         while True:
-            connection = self._make()
+            connection, heard = self._make(), False
             try:
                 await connect(connection)
-                self._connection = connection
+                self._connection, heard = connection, True
                 self._pending = {c: f for c, f in self._callbacks.items() if not c.endswith(b":wake:*")}
                 # The queue-wide channel first: when a worker's own is confirmed, it hears everything.
                 for channel in list(self._pending):
@@ -127,7 +127,15 @@ class Ears:
             finally:
                 self._connection = None
                 await close_quietly(connection)
+            if heard:
+                self._deaf()
             await asyncio.sleep(waits.next_s())
+
+    def _deaf(self) -> None:
+        """The channels are silent now, though their worker lives: renewing its leases shows that."""
+        for channel in list(self._callbacks):
+            if not channel.endswith(b":wake:*"):
+                self._deliver(channel, Notice("renew"))
 
     async def _read(self, connection: Connection, waits: Backoff) -> None:
         asked = False

@@ -40,6 +40,8 @@ end
 local ids, dues, bodies, lapsed, fence_no = {}, {}, {}, 0, 0
 local ears = redis.pcall('PUBSUB', NUMSUB, wake .. worker)
 local heard = not ears.err and ears[2] > 0
+-- Alive, as this call shows, though its channel is silent: not to be judged by it.
+if not heard then redis.call('ZREM', workers, worker) end
 local due_at, lapse_at = heads()
 local hold_ms = stepped and math.max(steady_in_ms, STEADY_MS) or steady_in_ms
 local expired_wait = hold_ms == 0 and lapse_at and lapse_at <= now_ms

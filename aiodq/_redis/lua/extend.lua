@@ -17,6 +17,9 @@ if #scores > 0 then
   if not heard.err and heard[2] > 0 then
     redis.call('ZADD', workers, now_ms, worker)
     redis.call('EXPIRE', workers, 86400)
+  else
+    -- Alive, as this call shows, though its channel is silent: not to be judged by it.
+    redis.call('ZREM', workers, worker)
   end
 end
 return table.concat(bits)

@@ -50,6 +50,27 @@ async def test_who_is_heard_again_is_cleared(shard: OpenShard, seeds: Seeds) -> 
     assert 0 <= await shard.now_ms() - sign_ms < 5000
 
 
+async def test_who_shows_life_without_being_heard_is_not_judged_by_its_silence(
+    shard: OpenShard, seeds: Seeds
+) -> None:
+    """Its subscriber connection is broken, its other ones are not."""
+    hand = await shard.listener("w")
+    await shard.silence(seeds.holder)
+    await hand.store.sweep()
+    assert (await shard.state()).workers[seeds.holder.id] < 0
+    pair = (seeds.held.job_id, seeds.held.token)
+    assert await seeds.holder.keeper.extend([pair], lease_ms=LEASE_MS) == [True]
+    assert seeds.holder.id not in (await shard.state()).workers
+
+    await shard.store.enqueue([Entry("more", b"", NOW)])
+    assert [lease.job_id for lease in await seeds.holder.take(1)] == ["more"]
+    assert await hand.store.sweep() == SweepAnswer([], None)
+    await convict(hand, seeds.holder.id)
+    deadlines = (await shard.state()).processing
+    now_ms = await shard.now_ms()
+    assert all(deadlines[job_id] > now_ms for job_id in ("held", "more"))
+
+
 async def test_the_caller_is_never_accused_by_itself(shard: OpenShard, seeds: Seeds) -> None:
     await shard.silence(seeds.holder)
     assert await seeds.holder.store.sweep() == SweepAnswer([], None)
