@@ -13,7 +13,7 @@ from aiodq.cli import check, demo, exits, screen, server, stats, worker
 
 _EPILOG = "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in exits.TABLE) + "."
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="aiodq",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

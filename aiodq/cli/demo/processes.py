@@ -28,7 +28,7 @@ class WorkerProcess:
 
     def __init__(self, name: str, directory: Path, settings: Settings, lease_s: float) -> None:
         self.name = name
-        self.reader = Reader(directory / f"{name}.jsonl")
+        self.reader: Reader = Reader(directory / f"{name}.jsonl")
         self.state: Literal["works", "killed", "stopped"] = "works"
         self._errors = directory / f"{name}.err"
         post = Post(name, str(directory / f"{name}.jsonl"), lease_s, settings)

@@ -54,4 +54,4 @@ def _end_with_the_demo() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-worker = _hire(my_post())
+worker: Worker = _hire(my_post())
