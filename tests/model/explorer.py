@@ -17,7 +17,8 @@ from typing import Final, cast
 
 from msgspec import Struct
 
-from tests.model.protocol import SAFEGUARDS, START, Fault, Model, Protocol, Safeguard, canonical
+from tests.model.protocol import Protocol
+from tests.model.states import SAFEGUARDS, START, Fault, Model, Safeguard, canonical
 
 
 class Exploration(Struct, frozen=True):

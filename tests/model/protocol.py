@@ -4,121 +4,33 @@ It is the transition table (claim, ack, enqueue; a lease that expires is claimab
 keeps it safe: fences, sender records, seats. Each safeguard can be taken out, and then some invariant must
 fail. Times are abstract: a job is due or not, a lease runs or has run out, a worker's timer is set for the
 head of the queue, a moment after it, or far away.
-
-Fences and the clock are kept as ranks, call ids as "the current one" or "an old one", so that the state space
-is finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Literal
 
-Safeguard: TypeAlias = Literal[
-    "fence", "record", "stale", "second seat", "expired claims", "growing fence", "marks"
-]
-SAFEGUARDS: Final[tuple[Safeguard, ...]] = (
-    "fence",
-    "record",
-    "stale",
-    "second seat",
-    "expired claims",
-    "growing fence",
-    "marks",
+from tests.model.states import (
+    FAULTS,
+    SAFEGUARDS,
+    Answer,
+    Fault,
+    Job,
+    Model,
+    Plan,
+    Record,
+    Safeguard,
+    Server,
+    Step,
+    Worker,
+    is_held,
+    is_waiting,
+    old_calls,
+    put,
+    with_job,
+    with_worker,
 )
-
-T = TypeVar("T")
-
-Answer: TypeAlias = tuple[int, int] | bool | None
-"""Of a claim: the job and fence given, or None. Of an ack: whether it was accepted."""
-
-Plan: TypeAlias = Literal["head", "second", "far"]
-Fault: TypeAlias = Literal["lose reply", "late copy", "forget", "fail over", "clock back", "lose notice"]
-
-
-FAULTS: Final[tuple[Fault, ...]] = (
-    "lose reply",
-    "late copy",
-    "forget",
-    "fail over",
-    "clock back",
-    "lose notice",
-)
-
-
-class Job(NamedTuple):
-    """One job on the server. `done` counts accepted completions (a server that is rewound forgets them)."""
-
-    scheduled: bool = False
-    processing: bool = False
-    payload: bool = False
-    due: bool = False
-    runs: bool = False
-    token: tuple[int, int] | None = None  # fence, worker
-    done: int = 0
-    done_by: int | None = None
-
-
-class Record(NamedTuple):
-    """A sender's last call and its answer. `current`: it is the call the sender is at."""
-
-    current: bool
-    answer: Answer
-
-
-class Server(NamedTuple):
-    jobs: tuple[Job, Job]
-    last_fence: int = 0
-    claims: tuple[Record | None, Record | None] = (None, None)
-    acks: tuple[Record | None, Record | None] = (None, None)
-    written: bool = False  # the producer's record
-    idle: tuple[Plan | None, Plan | None] = (None, None)
-
-
-class Worker(NamedTuple):
-    """`reply`: the server has carried the call out, and its answer is on the way. `copy`: a packet of that
-    call (or an older one) that the network may still deliver."""
-
-    at: Literal["waits", "claims", "holds", "acks"] = "claims"
-    reply: tuple[Answer] | None = None
-    timer: Plan = "head"
-    notice: Plan | None = None
-    holds: tuple[int, int] | None = None  # job, fence
-    copy: tuple[str, tuple[int, int] | None, bool] | None = None  # kind, what it acks, current
-
-
-class Model(NamedTuple):
-    """Everything.
-
-    Attributes:
-        snapshot: what a replica that fell behind has.  given: the highest fence given for each job.
-        told: jobs whose enqueue was acknowledged.  taken: those that a rewind took.
-        again: those that their producer will send again, since the server failed over.
-    """
-
-    server: Server
-    snapshot: Server | None = None
-    workers: tuple[Worker, Worker] = (Worker(), Worker())
-    producer: Literal["sends", "waits", "told"] = "sends"
-    clock: int = 1
-    given: tuple[int, int] = (0, 0)
-    told: tuple[bool, bool] = (True, False)
-    taken: tuple[bool, bool] = (False, False)
-    again: tuple[bool, bool] = (False, False)
-    expiries: int = 0
-    faults: tuple[Fault, ...] = ()
-    violation: str = ""
-
-
-Step: TypeAlias = tuple[str, Model]
-
-_FIRST: Final = Server(jobs=(Job(scheduled=True, payload=True), Job()))
-START: Final = Model(_FIRST)
-
-
-def put(pair: tuple[T, T], at: int, value: T) -> tuple[T, T]:
-    """A pair with one side exchanged."""
-    return (value, pair[1]) if at == 0 else (pair[0], value)
 
 
 class Protocol:
@@ -154,10 +66,10 @@ class Protocol:
         yield from self._producer_steps(m)
         for j, job in enumerate(m.server.jobs):
             if job.scheduled and not job.due:
-                yield f"job {j} falls due", _with_job(m, j, job._replace(due=True))
+                yield f"job {j} falls due", with_job(m, j, job._replace(due=True))
             if job.processing and job.runs:
-                expired = _with_job(m, j, job._replace(runs=False))
-                if not _is_held(m, j):
+                expired = with_job(m, j, job._replace(runs=False))
+                if not is_held(m, j):
                     yield f"lease of {j}, which nobody renews, runs out", expired
                 elif m.expiries < self.most_expiries:
                     yield f"lease of {j} runs out", expired._replace(expiries=m.expiries + 1)
@@ -173,7 +85,7 @@ class Protocol:
             heard = worker._replace(
                 notice=None, timer=worker.notice if worker.at == "waits" else worker.timer
             )
-            yield f"worker {w} hears", _with_worker(m, w, heard)
+            yield f"worker {w} hears", with_worker(m, w, heard)
         match worker.at:
             case "waits":
                 called = _new_call(m, w, "claims")
@@ -196,14 +108,14 @@ class Protocol:
                 plan = m.server.idle[w]
                 # A notice that came with the answer is applied to it.
                 timer: Plan = (worker.notice or plan or "far") if self.seats else "head"
-                return _with_worker(m, w, worker._replace(at="waits", reply=None, notice=None, timer=timer))
+                return with_worker(m, w, worker._replace(at="waits", reply=None, notice=None, timer=timer))
             assert isinstance(answer, tuple)
-            return _with_worker(m, w, worker._replace(at="holds", reply=None, holds=answer))
+            return with_worker(m, w, worker._replace(at="holds", reply=None, holds=answer))
         assert worker.holds is not None
         if answer is False and m.server.jobs[worker.holds[0]].done_by == w:
             m = m._replace(violation="an ack that counted was answered as refused")
-        m = _with_worker(m, w, worker._replace(at="claims", reply=None, holds=None))
-        return _old_calls(m, w)
+        m = with_worker(m, w, worker._replace(at="claims", reply=None, holds=None))
+        return old_calls(m, w)
 
     # ---- the server's scripts
 
@@ -217,7 +129,7 @@ class Protocol:
             if isinstance(answer, tuple) and server.jobs[answer[0]].token != (answer[1], w):
                 answer = None  # somebody took it meanwhile
             elif isinstance(answer, tuple):
-                m = _with_job(m, answer[0], server.jobs[answer[0]]._replace(runs=True))
+                m = with_job(m, answer[0], server.jobs[answer[0]]._replace(runs=True))
             return self._reply(m, w, answer, current=current)
         server = server._replace(idle=put(server.idle, w, None))
         found = self._claimable(server)
@@ -241,7 +153,7 @@ class Protocol:
             given=put(m.given, found, max(fence, m.given[found])),
             violation="" if grows else "a fence did not grow",
         )
-        m = self._watch(m, me=w) if _waiting(server) else m
+        m = self._watch(m, me=w) if is_waiting(server) else m
         return self._reply(m, w, (found, fence), current=current)
 
     def _claimable(self, server: Server) -> int | None:
@@ -270,7 +182,7 @@ class Protocol:
         for w, plan in zip(waiting, wanted, strict=False):
             if m.server.idle[w] != plan and not (m.server.idle[w] == "head" and plan == "second"):
                 m = m._replace(server=m.server._replace(idle=put(m.server.idle, w, plan)))
-                m = _with_worker(m, w, m.workers[w]._replace(notice=plan))
+                m = with_worker(m, w, m.workers[w]._replace(notice=plan))
         return m
 
     def _ack(self, m: Model, w: int, held: tuple[int, int], *, current: bool) -> Model:
@@ -287,14 +199,14 @@ class Protocol:
                 m = m._replace(violation="an ack without the lease was accepted")
             if job.done:
                 m = m._replace(violation="a job was completed twice")
-            m = _with_job(m, j, Job(done=job.done + 1, done_by=w))
+            m = with_job(m, j, Job(done=job.done + 1, done_by=w))
         acks = put(m.server.acks, w, Record(current, accepted))
         return self._reply(m._replace(server=m.server._replace(acks=acks)), w, accepted, current=current)
 
     def _reply(self, m: Model, w: int, answer: Answer, *, current: bool) -> Model:
         if not current:
             return m  # nobody reads it
-        return _with_worker(m, w, m.workers[w]._replace(reply=(answer,)))
+        return with_worker(m, w, m.workers[w]._replace(reply=(answer,)))
 
     # ---- the producer of job 1
 
@@ -323,14 +235,14 @@ class Protocol:
         job = m.server.jobs[j]
         if job.payload or (marked and self.has["marks"] and job.done):
             return m
-        m = _with_job(m, j, job._replace(scheduled=True, payload=True, due=False, token=None))
+        m = with_job(m, j, job._replace(scheduled=True, payload=True, due=False, token=None))
         # It is the new head: whoever waits had planned for later.
         idle = tuple("far" if plan is not None else None for plan in m.server.idle)
         m = m._replace(server=m.server._replace(idle=idle))  # type: ignore[arg-type]
         for w in (0, 1):
             worker = m.workers[w]
             if worker.at == "waits" and self.seats:
-                m = _with_worker(m, w, worker._replace(timer="far"))
+                m = with_worker(m, w, worker._replace(timer="far"))
         return self._watch(m)
 
     # ---- faults
@@ -350,7 +262,7 @@ class Protocol:
                 yield f"a packet of {w} is held up", _fault(m, "late copy", w, held)
             if worker.at == "holds" and "forget" in may:
                 gone = worker._replace(at="claims", holds=None)
-                yield f"worker {w} is replaced by a new one", _old_calls(_fault(m, "forget", w, gone), w)
+                yield f"worker {w} is replaced by a new one", old_calls(_fault(m, "forget", w, gone), w)
             if worker.notice is not None and "lose notice" in may:
                 yield f"a notice to {w} is lost", _fault(m, "lose notice", w, worker._replace(notice=None))
         if m.producer == "waits" and "lose reply" in may:
@@ -371,7 +283,7 @@ class Protocol:
             if copy is None or m.violation:
                 continue
             kind, held, current = copy
-            arrived = _with_worker(m, w, m.workers[w]._replace(copy=None))
+            arrived = with_worker(m, w, m.workers[w]._replace(copy=None))
             if current:  # the call is still the sender's: as if it had arrived twice
                 if kind == "claim" and m.workers[w].at == "claims" and m.workers[w].reply is None:
                     yield f"held-up claim of {w} arrives first", self._claim(arrived, w, current=True)
@@ -382,52 +294,12 @@ class Protocol:
                 yield f"held-up ack of {w} arrives", self._ack(arrived, w, held, current=False)
 
 
-def _is_held(m: Model, j: int) -> bool:
-    """Whether the lease's worker knows of it, or will when its answer arrives or is asked for again."""
-    token = m.server.jobs[j].token
-    if token is None:
-        return False
-    fence, w = token
-    worker, record = m.workers[w], m.server.claims[w]
-    promised = record is not None and record.current and record.answer == (j, fence)
-    return worker.holds == (j, fence) or (worker.at == "claims" and promised)
-
-
-def _waiting(server: Server) -> bool:
-    return any(job.scheduled or (job.processing and not job.runs) for job in server.jobs)
-
-
-def _with_worker(m: Model, w: int, worker: Worker) -> Model:
-    return m._replace(workers=put(m.workers, w, worker))
-
-
-def _with_job(m: Model, j: int, job: Job) -> Model:
-    return m._replace(server=m.server._replace(jobs=put(m.server.jobs, j, job)))
-
-
 def _fault(m: Model, fault: Fault, w: int, worker: Worker) -> Model:
-    return _with_worker(m, w, worker)._replace(faults=(*m.faults, fault))
+    return with_worker(m, w, worker)._replace(faults=(*m.faults, fault))
 
 
 def _new_call(m: Model, w: int, at: Literal["claims", "acks"]) -> Model:
-    return _old_calls(_with_worker(m, w, m.workers[w]._replace(at=at, reply=None)), w)
-
-
-def _old_calls(m: Model, w: int) -> Model:
-    """The worker's next call has a new id: records and packets of the one before are old now."""
-
-    def aged(server: Server) -> Server:
-        def old(record: Record | None) -> Record | None:
-            return None if record is None or m.workers[w].copy is None else Record(False, None)
-
-        return server._replace(
-            claims=put(server.claims, w, old(server.claims[w])), acks=put(server.acks, w, old(server.acks[w]))
-        )
-
-    worker = m.workers[w]
-    if worker.copy is not None:
-        m = _with_worker(m, w, worker._replace(copy=(worker.copy[0], worker.copy[1], False)))
-    return m._replace(server=aged(m.server), snapshot=m.snapshot and aged(m.snapshot))
+    return old_calls(with_worker(m, w, m.workers[w]._replace(at=at, reply=None)), w)
 
 
 def _fail_over(m: Model, snapshot: Server) -> Model:
@@ -439,7 +311,7 @@ def _fail_over(m: Model, snapshot: Server) -> Model:
             taken = put(taken, j, True)
     m = m._replace(server=snapshot, snapshot=None, taken=taken, again=m.told, clock=m.clock + 1)
     for w in (0, 1):
-        m = _with_worker(m, w, m.workers[w]._replace(notice=None, reply=None))
+        m = with_worker(m, w, m.workers[w]._replace(notice=None, reply=None))
         if m.workers[w].at == "waits":
             m = _new_call(m, w, "claims")  # a claim follows each subscription
     return m
@@ -449,62 +321,3 @@ def _clock_back(m: Model) -> Model:
     # The last fence may be left out of the state while the clock is ahead of it (see `canonical`).
     server = m.server._replace(last_fence=max(m.server.last_fence, m.clock))
     return m._replace(server=server, clock=0, faults=(*m.faults, "clock back"))
-
-
-def _known(m: Model, server: Server) -> Server:
-    """Without the records of calls that are over and of which no packet is left."""
-    for w in (0, 1):
-        worker = m.workers[w]
-        if worker.copy is None and worker.at != "claims":
-            server = server._replace(claims=put(server.claims, w, None))
-        if worker.copy is None and worker.at != "acks":
-            server = server._replace(acks=put(server.acks, w, None))
-    return server
-
-
-def canonical(m: Model) -> Model:
-    """The same state without what can have no effect any more, and with fences and the clock by rank: only
-    their order matters."""
-    for w in (0, 1):
-        if m.workers[w].at != "waits":  # its timer is set anew when it waits again
-            m = _with_worker(m, w, m.workers[w]._replace(timer="head"))
-    m = m._replace(server=_known(m, m.server), snapshot=m.snapshot and _known(m, m.snapshot))
-    if m.snapshot is None:
-        given = tuple(0 if job.done else fence for job, fence in zip(m.server.jobs, m.given, strict=True))
-        m = m._replace(given=given)  # type: ignore[arg-type]
-        if m.clock >= m.server.last_fence:
-            m = m._replace(server=m.server._replace(last_fence=0))
-    values = {0, m.clock, m.server.last_fence, *m.given}
-    for server in (m.server, m.snapshot) if m.snapshot is not None else (m.server,):
-        values |= {server.last_fence}
-        values |= {job.token[0] for job in server.jobs if job.token}
-        values |= {r.answer[1] for r in server.claims if r is not None and isinstance(r.answer, tuple)}
-    for worker in m.workers:
-        values |= {worker.holds[1]} if worker.holds else set()
-        values |= {worker.copy[1][1]} if worker.copy and worker.copy[1] else set()
-        values |= {r[1] for r in worker.reply or () if isinstance(r, tuple)}
-    rank = {value: n for n, value in enumerate(sorted(values))}
-
-    def ranked_pair(pair: Answer) -> tuple[int, int] | None:
-        return (pair[0], rank[pair[1]]) if isinstance(pair, tuple) else None
-
-    def ranked_server(server: Server) -> Server:
-        jobs = tuple(j._replace(token=j.token and (rank[j.token[0]], j.token[1])) for j in server.jobs)
-        claims = tuple(r and r._replace(answer=ranked_pair(r.answer)) for r in server.claims)
-        return server._replace(jobs=jobs, last_fence=rank[server.last_fence], claims=claims)  # type: ignore[arg-type]
-
-    workers = tuple(
-        w._replace(
-            holds=ranked_pair(w.holds),
-            copy=w.copy and (w.copy[0], ranked_pair(w.copy[1]), w.copy[2]),
-            reply=(ranked_pair(w.reply[0]),) if w.reply and isinstance(w.reply[0], tuple) else w.reply,
-        )
-        for w in m.workers
-    )
-    return m._replace(
-        server=ranked_server(m.server),
-        snapshot=m.snapshot and ranked_server(m.snapshot),
-        workers=workers,  # type: ignore[arg-type]
-        clock=rank[m.clock],
-        given=(rank[m.given[0]], rank[m.given[1]]),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.explorer import SLICES
-from tests.model.protocol import SAFEGUARDS, Safeguard
+from tests.model.states import SAFEGUARDS, Safeguard
 
 NEEDED: dict[Safeguard, tuple[str, str]] = {
     "fence": ("expiry", "an ack without the lease was accepted"),
