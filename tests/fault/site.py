@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import redis.asyncio
 
@@ -18,6 +18,9 @@ from tests.fault.programs.settings import WorkerSettings
 from tests.fault.recording import recording_producer
 from tests.servers import ServerProcess
 from tests.shards import RedisShard, State
+
+SLOW_MACHINE_MS: Final = 400
+"""Added to what is promised: on a busy machine a process may wait that long for the processor."""
 
 
 class Site:
