@@ -36,10 +36,12 @@ Url: TypeAlias = str | Callable[[], str]
 URL_VARIABLES: Final = ("AIODQ_URL", "REDIS_URL")
 """Read in this order when a queue has neither `url=` nor `redis=`."""
 
-_REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_REDIS_SCHEMES: Final = (
+    *("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"),
+    *("redis+cluster", "rediss+cluster"),
+)
 _DATABASE: Final = re.compile(r"/?\d*/?")
 """The path of a Redis URL. redis-py would take any other for database 0, without a word."""
-_LATER_SCHEMES: Final = ("redis+cluster", "rediss+cluster")
 
 
 class RedisClient(Protocol):
@@ -249,8 +251,6 @@ def _check_url(url: object) -> str:
     if not isinstance(url, str):
         raise ConfigError(f"url={url!r}: {_KNOWN}")
     scheme, found, rest = url.partition("://")
-    if scheme in _LATER_SCHEMES:
-        raise ConfigError(f"{scheme}:// URLs are not in this version of aiodq; {_KNOWN}")
     if not found or scheme not in (*_REDIS_SCHEMES, "memory", "embedded"):
         shown = f"{scheme}://…" if found else repr(url)  # what follows may hold a password
         raise ConfigError(f"url={shown}: {_KNOWN}")
@@ -266,7 +266,7 @@ def _check_url(url: object) -> str:
 
 _KNOWN: Final = (
     "expected redis://, rediss:// or unix:// (Valkey too), redis+sentinel://HOST,HOST/SERVICE, "
-    "embedded://DIR or memory://NAME"
+    "redis+cluster://HOST,HOST, embedded://DIR or memory://NAME"
 )
 
 

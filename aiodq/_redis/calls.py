@@ -13,7 +13,7 @@ from typing import Final
 from aiodq._core.errors import ConfigError, QueueFull, ScriptError, StoreUnavailable
 from aiodq._redis.faults import Lost, Refused, UnknownScript, refusal
 from aiodq._redis.keys import ShardKeys
-from aiodq._redis.link import Backoff, Link, Reply, pack
+from aiodq._redis.link import Backoff, Line, Reply, pack
 from aiodq._redis.scripts import Script, Scripting, function_name, library_source, load_scripts
 
 REPEAT_WORKER_S: Final = 60.0
@@ -31,7 +31,7 @@ class Patience:
         self.endless = endless
         self.fail_fast = fail_fast
 
-    def is_over(self, link: Link, started: float, first_sent: float | None) -> bool:
+    def is_over(self, link: Line, started: float, first_sent: float | None) -> bool:
         if link.closed or (self.fail_fast and not link.ever_connected):
             return True
         since = first_sent if self.endless else started
@@ -48,7 +48,7 @@ class Call:
     for it."""
 
     def __init__(
-        self, link: Link, script: Script, scripting: Scripting, command: bytes, patience: Patience
+        self, link: Line, script: Script, scripting: Scripting, command: bytes, patience: Patience
     ) -> None:
         self._link = link
         self._script = script
@@ -83,8 +83,7 @@ class Call:
                 if self._patience.is_over(self._link, self._started, first_sent):
                     raise self._gave_up(error, sent=first_sent is not None) from error
                 if isinstance(error, Refused):
-                    if error.elsewhere:
-                        await self._link.drop()
+                    await self._link.refused(elsewhere=error.elsewhere)
                     await asyncio.sleep(waits.next_s())
                 deployed, asked_at = False, time.monotonic()
                 again = await self._link.send(self._command)
@@ -96,7 +95,7 @@ class Call:
 
     async def _deploy_and_send(self) -> Reply:
         if self._scripting == "functions":
-            load = pack(b"FUNCTION", b"LOAD", library_source())
+            load = pack(b"FUNCTION", b"LOAD", library_source(sharded=self._link.clustered))
         else:
             load = pack(b"SCRIPT", b"LOAD", self._script.source)
         loading, calling = self._link.send(load), self._link.send(self._command)
@@ -142,7 +141,7 @@ class Caller:
     """
 
     def __init__(
-        self, link: Link, keys: ShardKeys, sender: str, scripting: Scripting, patience: Patience
+        self, link: Line, keys: ShardKeys, sender: str, scripting: Scripting, patience: Patience
     ) -> None:
         self.link = link
         self._keys = keys
@@ -166,10 +165,13 @@ class Caller:
         return Call(self.link, script, self._scripting, pack(*prefix, *args), self._patience)
 
     def _prefix(self, name: str, stand_ins: dict[str, bytes]) -> tuple[Script, tuple[str | bytes | int, ...]]:
-        script = load_scripts()[name]
+        sharded = self.link.clustered
+        script = (load_scripts(sharded=True) if sharded else load_scripts())[name]
         keys = [self._key(name, key, stand_ins) for key in script.header.keys]
         verb: tuple[bytes, str] = (
-            (b"FCALL", function_name(name)) if self._scripting == "functions" else (b"EVALSHA", script.sha)
+            (b"FCALL", function_name(name, sharded=sharded))
+            if self._scripting == "functions"
+            else (b"EVALSHA", script.sha)
         )
         found: tuple[Script, tuple[str | bytes | int, ...]] = (script, (*verb, len(keys), *keys))
         if not stand_ins:

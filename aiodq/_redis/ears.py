@@ -6,7 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
+
+from redis import exceptions as foreign
 
 from aiodq._core.store import Notice
 from aiodq._redis.faults import CONNECTION_ERRORS
@@ -36,12 +38,44 @@ def _notice(data: bytes) -> Notice | None:
     return None
 
 
-class Ears:
-    """Hears for several shards over one connection; lives while somebody listens."""
+_MOVED: Final = (foreign.AskError, foreign.ClusterDownError, foreign.TryAgainError)
+"""What a node says whose slot is, or may be, somewhere else. A MovedError is an AskError to redis-py."""
 
-    def __init__(self, make: Callable[[], Connection], worker_id: str) -> None:
+
+class Hearing(Protocol):
+    """How a worker's shards are heard: `Ears`, or in a cluster those of several nodes."""
+
+    tried: set[str]
+
+    async def listen(self, keys: ShardKeys, on_notice: OnNotice) -> object: ...
+    async def doubt(self, keys: ShardKeys) -> object: ...
+
+
+class Ears:
+    """Hears for several shards over one connection; lives while somebody listens.
+
+    Args:
+        node: one node of a cluster is heard, on sharded channels, and over one connection only: when that
+            ends, or a slot has left the node, `ended` is set and all shards are to be looked for anew.
+        told: errors that are in the log already.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Connection],
+        worker_id: str,
+        *,
+        node: bool = False,
+        told: set[str] | None = None,
+    ) -> None:
         self._make = make
         self._worker_id = worker_id
+        self._sharded = b"S" if node else b""
+        self._node = node
+        self._told: set[str] = set() if told is None else told
+        self.ended = asyncio.Event()
+        self.subscribed = False
+        """Whether a subscription has been confirmed at any time."""
         self._callbacks: dict[bytes, OnNotice] = {}
         self._pending: dict[bytes, OnNotice] = {}
         self._connection: Connection | None = None
@@ -53,7 +87,8 @@ class Ears:
         self._doubt_from = 0.0
 
     async def listen(self, keys: ShardKeys, on_notice: OnNotice) -> None:
-        """Reports the shard's notices until cancelled, and `connected` after each (re)subscription."""
+        """Reports the shard's notices until cancelled, and `connected` after each (re)subscription. Returns
+        when the ears have ended."""
         own, common = f"{keys.wake}{self._worker_id}".encode(), keys.wake_all.encode()
         self._callbacks[own] = self._callbacks[common] = on_notice
         self._pending[own] = on_notice
@@ -61,8 +96,8 @@ class Ears:
             if self._reader is None:
                 self._reader = asyncio.create_task(self._hear())
             elif self._connection is not None:
-                await self._send(self._connection, b"SUBSCRIBE", common, own)
-            await asyncio.Event().wait()
+                await self._subscribe(self._connection, common, own)
+            await self.ended.wait()
         finally:
             for channel in (own, common):
                 self._callbacks.pop(channel, None)
@@ -71,24 +106,34 @@ class Ears:
             if not self._callbacks:
                 await self._stop()
             elif self._connection is not None:
-                await self._send(self._connection, b"UNSUBSCRIBE", common, own)
+                await self._send(self._connection, self._sharded + b"UNSUBSCRIBE", common, own)
 
-    async def doubt(self, keys: ShardKeys) -> None:
+    def hears(self, keys: ShardKeys) -> bool:
+        """Whether it has confirmed that it hears this shard."""
+        own = f"{keys.wake}{self._worker_id}".encode()
+        return own in self._callbacks and own not in self._pending and self._connection is not None
+
+    async def doubt(self, keys: ShardKeys) -> bool:
         """A claim found nobody listening. The second time on one connection that was thought to be
-        subscribed, it is given up for another; at most each `PING_S`, since some servers cannot tell."""
-        connection, now = self._connection, time.monotonic()
-        if connection is None or f"{keys.wake}{self._worker_id}".encode() in self._pending:
-            return
-        if self._doubted is not connection or now < self._doubt_from:
-            self._doubted = connection
-            return
+        subscribed, it is given up for another, and the answer is yes; at most each `PING_S`, since some
+        servers cannot tell."""
+        now = time.monotonic()
+        if not self.hears(keys):
+            return False
+        if self._doubted is not self._connection or now < self._doubt_from:
+            self._doubted = self._connection
+            return False
         self._doubt_from = now + PING_S
         reader = self._reader
         if reader is not None:
             reader.cancel()
             await asyncio.wait([reader])
-            if self._reader is reader:
+            if self._reader is reader and not self._node:
                 self._reader = asyncio.create_task(self._hear())
+        return True
+
+    async def _subscribe(self, connection: Connection, *channels: bytes) -> None:
+        await self._send(connection, self._sharded + b"SUBSCRIBE", *channels)
 
     async def _stop(self) -> None:
         reader, self._reader = self._reader, None
@@ -104,32 +149,42 @@ class Ears:
             log.debug("could not subscribe: %s", error)
 
     async def _hear(self) -> None:
-        waits, told = Backoff(), ""
-        while True:
-            connection, heard = self._make(), False
-            try:
-                await connect(connection)
-                self._connection, heard = connection, True
-                self._pending = {c: f for c, f in self._callbacks.items() if not c.endswith(b":wake:*")}
-                # The queue-wide channel first: when a worker's own is confirmed, it hears everything.
-                for channel in list(self._pending):
-                    common = channel[: channel.rindex(b":") + 1] + b"*"
-                    await self._send(connection, b"SUBSCRIBE", common, channel)
-                await self._read(connection, waits)
-            except CONNECTION_ERRORS as error:
-                log.debug("notices interrupted: %s", error)
-            except Exception as error:
-                # Deaf ears cost punctuality only: listening must not end with the first surprise.
-                # Said once, not with each try: no right to subscribe is one that stays.
-                level = logging.DEBUG if str(error) == told else logging.ERROR
-                told = str(error)
-                log.log(level, "no notices, jobs may start up to a second late: %s", error, exc_info=error)
-            finally:
-                self._connection = None
-                await close_quietly(connection)
-            if heard:
-                self._deaf()
-            await asyncio.sleep(waits.next_s())
+        try:
+            waits = Backoff()
+            while True:
+                if await self._hear_once(waits):
+                    self._deaf()
+                if self._node:
+                    return
+                await asyncio.sleep(waits.next_s())
+        finally:
+            if self._node:
+                self.ended.set()
+
+    async def _hear_once(self, waits: Backoff) -> bool:
+        """Hears over one connection. Whether it could be opened."""
+        connection, heard = self._make(), False
+        try:
+            await connect(connection)
+            self._connection, heard = connection, True
+            self._pending = {c: f for c, f in self._callbacks.items() if not c.endswith(b":wake:*")}
+            # The queue-wide channel first: when a worker's own is confirmed, it hears everything.
+            for channel in list(self._pending):
+                common = channel[: channel.rindex(b":") + 1] + b"*"
+                await self._subscribe(connection, common, channel)
+            await self._read(connection, waits)
+        except (*CONNECTION_ERRORS, *_MOVED) as error:
+            log.debug("notices interrupted: %s", error)
+        except Exception as error:
+            # Deaf ears cost punctuality only: listening must not end with the first surprise.
+            # Said once, not with each try: no right to subscribe is one that stays.
+            level = logging.DEBUG if str(error) in self._told else logging.ERROR
+            self._told.add(str(error))
+            log.log(level, "no notices, jobs may start up to a second late: %s", error, exc_info=error)
+        finally:
+            self._connection = None
+            await close_quietly(connection)
+        return heard
 
     def _deaf(self) -> None:
         """The channels are silent now, though their worker lives: renewing its leases shows that."""
@@ -144,7 +199,7 @@ class Ears:
             if reply is None:
                 if asked:
                     raise ConnectionError("the subscriber connection does not answer")
-                if self.tried:
+                if any(f"{wake}{self._worker_id}".encode() in self._callbacks for wake in self.tried):
                     await self._send(connection, b"PING")
                     asked = True
                 continue
@@ -153,12 +208,15 @@ class Ears:
             if len(message) < 3:  # a pong
                 continue
             kind, channel, data = message
-            if kind == b"message":
+            if kind in (b"message", b"smessage"):
                 self._deliver(channel, _notice(data))
-            elif kind == b"subscribe" and channel in self._pending:
+            elif kind in (b"subscribe", b"ssubscribe") and channel in self._pending:
                 waits.reset()
+                self.subscribed = True
                 self._pending.pop(channel)
                 self._deliver(channel, Notice("connected"))
+            elif kind == b"sunsubscribe" and channel in self._callbacks:
+                raise ConnectionError("the node does not serve the slot any more")
 
     def _deliver(self, channel: bytes, notice: Notice | None) -> None:
         callback = self._callbacks.get(channel)

@@ -43,12 +43,19 @@ CONNECTION_ERRORS: Final = (foreign.ConnectionError, foreign.TimeoutError, OSErr
 """What redis-py and asyncio raise when a connection fails; `AttributeError` and `RuntimeError` on a transport
 that the peer closed are turned into these by `Link`."""
 
-_WAIT: Final = ("BUSY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "MISCONF")
-_ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "ASK", "UNBLOCKED")
+_WAIT: Final = ("BUSY", "LOADING", "TRYAGAIN", "ASK", "NOREPLICAS", "MISCONF")
+"""ASK and TRYAGAIN: the slot is on its way to another node. There, too, a script is refused until all of its
+keys have arrived, and it names keys that do not exist; so its call waits until the slot has moved."""
+
+_ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "CLUSTERDOWN", "UNBLOCKED")
+"""CLUSTERDOWN: the majority may be on the other side of a cut, and have another master."""
 
 
 def refusal(error: Exception, *, call: str) -> Exception:
-    """The exception to raise for an error reply to the call named `call`; its cause is the reply."""
+    """The exception to raise for an error reply to the call named `call`; its cause is the reply. Ours stay
+    what they are."""
+    if isinstance(error, AiodqError):
+        return error
     text = str(error)
     code = _code(error, text)
     if code == "NOSCRIPT" or "Function not found" in text:

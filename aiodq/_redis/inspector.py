@@ -115,8 +115,7 @@ class RedisInspector:
             if time.monotonic() - started >= REPEAT_PRODUCER_S or not self._caller.link.ever_connected:
                 raise StoreUnavailable(f"no answer to {command[0]!s} ({error})") from error
             if isinstance(error, Refused):
-                if error.elsewhere:
-                    await self._caller.link.drop()
+                await self._caller.link.refused(elsewhere=error.elsewhere)
                 await asyncio.sleep(waits.next_s())
 
     async def diagnose(self, job_ids: Sequence[str], /) -> list[Diagnosis]:

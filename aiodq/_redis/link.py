@@ -14,7 +14,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import hiredis
 from redis import exceptions as foreign
@@ -23,7 +23,7 @@ from aiodq._redis.faults import CONNECTION_ERRORS, Lost
 from aiodq._redis.identity import Identity
 from aiodq._redis.wire import Connection, Wire, open_wire
 
-__all__ = ["Backoff", "Connection", "Link", "Reply", "close_quietly", "pack"]
+__all__ = ["Backoff", "Connection", "Line", "Link", "Reply", "close_quietly", "pack"]
 
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_CAP_S: Final = 1.0
@@ -77,6 +77,35 @@ class Backoff:
         self._failures = 0
 
 
+class Line(Protocol):
+    """What calls of one shard are sent over: a `Link`, or in a cluster the way to whoever serves its slot."""
+
+    @property
+    def clustered(self) -> bool:
+        """Whether notices are published in slots, as keys are."""
+        ...
+
+    @property
+    def identity(self) -> Identity | None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def ever_connected(self) -> bool: ...
+    @property
+    def unbroken_since(self) -> float | None: ...
+    @property
+    def trouble(self) -> str: ...
+
+    def send(self, command: bytes) -> asyncio.Future[Reply]: ...
+    def flush(self) -> None: ...
+
+    async def refused(self, *, elsewhere: bool) -> None:
+        """A call was refused for now. `elsewhere`: this is not the node to be asked any more."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
 class Link:
     """A shared connection; opened by the first call, and again by the first call after it broke.
 
@@ -84,12 +113,21 @@ class Link:
         make: makes a new, unconnected connection.
         reply_timeout_s: how long to wait for the next reply until the connection counts as broken.
         identity: asks each new connection which server it leads to.
+        once: for one connection only; with its end the link is closed.
     """
 
+    clustered: Final = False
+
     def __init__(
-        self, make: Callable[[], Connection], *, reply_timeout_s: float, identity: Identity | None = None
+        self,
+        make: Callable[[], Connection],
+        *,
+        reply_timeout_s: float,
+        identity: Identity | None = None,
+        once: bool = False,
     ) -> None:
         self._make = make
+        self._once = once
         self.identity = identity
         self._reply_timeout_s = reply_timeout_s
         self._waiting: list[tuple[bytes, asyncio.Future[Reply]]] = []
@@ -140,10 +178,13 @@ class Link:
             self._watch = loop.call_later(self._reply_timeout_s, self._look)
         self._wire.write(commands)
 
-    async def drop(self) -> None:
-        """Gives the connection up, so that the next call opens another one: this one leads to the wrong
-        node."""
-        await self._part(Lost("the connection was given up", sent=True))
+    async def refused(self, *, elsewhere: bool) -> None:
+        """A call was refused for now. `elsewhere`: the connection leads to the wrong node, so the next call
+        opens another one."""
+        if elsewhere:
+            await self._part(Lost("the connection was given up", sent=True))
+        elif self.unbroken_since is not None:
+            self.unbroken_since = time.monotonic()
 
     async def aclose(self) -> None:
         self.closed = True
@@ -188,7 +229,8 @@ class Link:
         try:
             await connect(connection)
         except BaseException as error:
-            self.trouble = _said(error)
+            self.trouble = said(error)
+            self.closed = self.closed or self._once
             self._put_off()
             await close_quietly(connection)
             raise
@@ -254,6 +296,9 @@ class Link:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        if self._once:
+            self.closed = True
+            self._answer_waiting(_unsent(reply))
         self.flush()
         return _close(connection)
 
@@ -264,12 +309,18 @@ async def _close(connection: Connection | None) -> None:
 
 
 def _lost(error: Exception, *, sent: bool) -> Lost:
-    lost = Lost(_said(error), sent=sent)
+    lost = Lost(said(error), sent=sent)
     lost.__cause__ = error
     return lost
 
 
-def _said(error: BaseException) -> str:
+def _unsent(lost: Lost) -> Lost:
+    unsent = Lost(str(lost), sent=False)
+    unsent.__cause__ = lost.__cause__
+    return unsent
+
+
+def said(error: BaseException) -> str:
     """The error's text, to be put into a longer sentence."""
     return str(error).rstrip(".") or type(error).__name__
 

@@ -36,6 +36,10 @@ _CONSTANTS: Final[dict[str, str]] = {
     "DEAF_POLL_MS": str(DEAF_POLL_MS),
 }
 
+_SHARDED: Final[dict[str, str]] = {**_CONSTANTS, "PUBLISH": "'SPUBLISH'", "NUMSUB": "'SHARDNUMSUB'"}
+"""In a cluster: a channel belongs to a slot as keys do, so the node that serves a shard carries its notices
+too."""
+
 
 class Header(Struct, frozen=True):
     """What a script's first lines say. `moves` is empty for scripts that are no transition."""
@@ -129,10 +133,10 @@ def _bindings(header: Header) -> str:
     return "\n".join(lines)
 
 
-def _assemble(name: str, text: str, parts: Mapping[str, str]) -> Script:
+def _assemble(name: str, text: str, parts: Mapping[str, str], values: Mapping[str, str]) -> Script:
     header, body = parse_header(name, text)
     pasted = "\n".join(parts[part] for part in header.parts)
-    constants = {key: value for key, value in _CONSTANTS.items() if re.search(rf"\b{key}\b", pasted + body)}
+    constants = {key: value for key, value in values.items() if re.search(rf"\b{key}\b", pasted + body)}
     chunks = [
         f"local {', '.join(constants)} = {', '.join(constants.values())}" if constants else "",
         _bindings(header),
@@ -144,8 +148,8 @@ def _assemble(name: str, text: str, parts: Mapping[str, str]) -> Script:
 
 
 @cache
-def load_scripts() -> Mapping[str, Script]:
-    """All scripts by name, read from the package once."""
+def load_scripts(*, sharded: bool = False) -> Mapping[str, Script]:
+    """All scripts by name, read from the package once. `sharded`: as they are sent to a cluster."""
     folder = files("aiodq._redis") / "lua"
     parts = {
         entry.name.removesuffix(".lua"): entry.read_text()
@@ -157,29 +161,32 @@ def load_scripts() -> Mapping[str, Script]:
         for entry in folder.iterdir()
         if entry.name.endswith(".lua")
     }
-    return {name: _assemble(name, text, parts) for name, text in sorted(texts.items())}
+    values = _SHARDED if sharded else _CONSTANTS
+    return {name: _assemble(name, text, parts, values) for name, text in sorted(texts.items())}
 
 
 @cache
-def library_name() -> str:
+def library_name(*, sharded: bool = False) -> str:
     """Name of the function library: the layout version, and a mark of the sources, so that releases live side
     by side."""
-    mark = hashlib.sha1("".join(s.source for s in load_scripts().values()).encode(), usedforsecurity=False)
+    sources = "".join(script.source for script in load_scripts(sharded=sharded).values())
+    mark = hashlib.sha1(sources.encode(), usedforsecurity=False)
     return f"aiodq_{VERSION}_{mark.hexdigest()[:10]}"
 
 
-def function_name(name: str) -> str:
-    return f"{library_name()}_{name}"
+def function_name(name: str, *, sharded: bool = False) -> str:
+    return f"{library_name(sharded=sharded)}_{name}"
 
 
-def library_source() -> str:
+def library_source(*, sharded: bool = False) -> str:
     """The scripts as one function library. Draining scripts get the flag that lets them run when memory is
     full."""
-    chunks = [f"#!lua name={library_name()}"]
-    for name, script in load_scripts().items():
+    chunks = [f"#!lua name={library_name(sharded=sharded)}"]
+    for name, script in load_scripts(sharded=sharded).items():
         flags = "'allow-oom'" if script.drains else ""
+        function = function_name(name, sharded=sharded)
         chunks.append(
-            f"redis.register_function{{function_name='{function_name(name)}', flags={{{flags}}}, "
+            f"redis.register_function{{function_name='{function}', flags={{{flags}}}, "
             f"callback=function(KEYS, ARGV)\n{script.source}end}}"
         )
     return "\n".join(chunks) + "\n"

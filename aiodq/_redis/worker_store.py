@@ -20,7 +20,7 @@ from aiodq._core.store import (
     TurnAnswer,
 )
 from aiodq._redis.calls import Call, Caller
-from aiodq._redis.ears import Ears
+from aiodq._redis.ears import Hearing
 from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import pack
 from aiodq._redis.reteller import Reteller
@@ -54,7 +54,7 @@ class RedisWorkerStore:
         caller: Caller,
         keys: ShardKeys,
         worker_id: str,
-        ears: Ears,
+        ears: Hearing,
         on_notice: Callable[[Notice], None],
         close: Close,
         again: Reteller | None = None,

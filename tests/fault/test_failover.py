@@ -202,7 +202,7 @@ async def test_without_sending_again_the_last_enqueues_are_lost(
     sentinels: SentinelSet, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What replaying is for, and that the test above can fail."""
-    monkeypatch.setattr(redis_backend, "leads_to_sentinels", _never)
+    monkeypatch.setattr(redis_backend, "may_fail_over", _never)
     async with open_shop(sentinels.url, queue_name) as shop:
         for _ in range(ROUNDS):
             await fail_over(sentinels, shop)

@@ -34,7 +34,7 @@ def store(backend: RedisBackend, queue_name: str) -> RedisStore:
 
 def caller(backend: RedisBackend, queue: str) -> Caller:
     """A producer whose call ids the test chooses."""
-    link = Link(backend._make, reply_timeout_s=2.0)
+    link = backend.new_lines().to(ShardKeys(queue))
     return Caller(link, ShardKeys(queue), new_sender_id(), "eval", PRODUCER)
 
 
@@ -185,7 +185,9 @@ async def test_an_unreachable_server_is_told_at_once() -> None:
 async def test_closing_tells_those_who_wait() -> None:
     backend = RedisBackend(url="unix:///nowhere/redis.sock")
     store = backend.store("q")
-    backend._link.ever_connected = True  # so that callers wait for the server's return
+    cast(
+        Link, backend._lines.to(ShardKeys("q"))
+    ).ever_connected = True  # so that callers wait for the server's return
     waiting = [asyncio.create_task(store.enqueue([Entry(f"j{n}", b"", Due(0))])) for n in range(3)]
     await asyncio.sleep(0.05)
 
