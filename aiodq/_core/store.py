@@ -277,11 +277,12 @@ class TurnAnswer(Struct, frozen=True):
 
 
 class SweepAnswer(Struct, frozen=True):
-    """Workers silent for at least `SILENT_MS`, and when to come back for those silent for less (None: nobody
-    is)."""
+    """Workers silent for at least `SILENT_MS`; when to come back for those silent for less (None: nobody
+    is); and how many others hold leases."""
 
     silent: list[str]
     again_in_ms: int | None
+    others: int
 
 
 class WorkerStore(Protocol):

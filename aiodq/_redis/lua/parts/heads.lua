@@ -1,8 +1,7 @@
--- The first due time and the first lease deadline; nil where there is none.
-local function heads()
-  local due = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
-  local lapse = redis.call('ZRANGE', processing, 0, 0, 'WITHSCORES')[2]
-  return due and tonumber(due), lapse and tonumber(lapse)
+-- The first due time, or the first lease deadline; nil where there is none.
+local function head(set)
+  local score = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+  return score and tonumber(score)
 end
 
 local function earlier(a, b)
