@@ -42,11 +42,11 @@ local ears = redis.pcall('PUBSUB', NUMSUB, wake .. worker)
 local heard = not ears.err and ears[2] > 0
 -- Alive, as this call shows, though its channel is silent: not to be judged by it.
 if not heard then redis.call('ZREM', workers, worker) end
-local due_at, lapse_at = head(schedule), head(processing)
+local due_at, lapse_at = first_due(), first_lapse()
 local hold_ms = stepped and math.max(steady_in_ms, STEADY_MS) or steady_in_ms
 local expired_wait = hold_ms == 0 and lapse_at and lapse_at <= now_ms
 if want > 0 and expired_wait and lapse_at < clear_ms and clear_ms <= now_ms and lift(clear_ms) then
-  due_at, lapse_at = head(schedule), head(processing)
+  due_at, lapse_at = first_due(), first_lapse()
   expired_wait = false
 end
 if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
@@ -78,8 +78,8 @@ if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
     redis.call('EXPIRE', workers, 86400)
   end
   redis.call('SET', turn, call .. table.concat(ids, '\n'), 'EX', 120)
-  due_at = head(schedule)
-  lapse_at = lapsed == 0 and earlier(lapse_at, now_ms + lease_ms) or head(processing)
+  due_at = first_due()
+  lapse_at = lapsed == 0 and earlier(lapse_at, now_ms + lease_ms) or first_lapse()
 else
   -- A late copy of this call must not take jobs either: the worker would never know of them.
   redis.call('SET', turn, call, 'EX', 120)
