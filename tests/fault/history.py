@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from tests.fault.events import (
@@ -92,6 +93,19 @@ class Verdict(Struct):
         )
         lines.append(", ".join(f"{name} {len(getattr(self, name))}" for name in BROKEN))
         return "\n".join(lines)
+
+
+def summed(verdicts: Sequence[Verdict]) -> Verdict:
+    """Several runs as one."""
+    total = Verdict()
+    for verdict in verdicts:
+        for field in msgspec.structs.fields(Verdict):
+            so_far, more = getattr(total, field.name), getattr(verdict, field.name)
+            if isinstance(so_far, dict):
+                setattr(total, field.name, dict(Counter(so_far) + Counter(more)))
+            else:
+                setattr(total, field.name, so_far + more)
+    return total
 
 
 class Job:
