@@ -66,7 +66,7 @@ SILENT_MS = 400
 Was: TypeAlias = Literal["absent", "scheduled", "processing", "dead", "done"]
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """One job to write. `remember`: its id was given by the caller, so done marks are consulted."""
 
     job_id: str
@@ -75,7 +75,7 @@ class Entry(Struct, frozen=True):
     remember: bool = False
 
 
-class Placed(Struct, frozen=True):
+class Placed(Struct, frozen=True, gc=False):
     """What became of an entry. Both false: an existing job was kept. `due_ms` is that of the job that has the
     id now."""
 

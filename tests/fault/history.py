@@ -100,11 +100,9 @@ def summed(verdicts: Sequence[Verdict]) -> Verdict:
     total = Verdict()
     for verdict in verdicts:
         for field in msgspec.structs.fields(Verdict):
-            so_far, more = getattr(total, field.name), getattr(verdict, field.name)
-            if isinstance(so_far, dict):
-                setattr(total, field.name, dict(Counter(so_far) + Counter(more)))
-            else:
-                setattr(total, field.name, so_far + more)
+            if field.name != "faults":
+                setattr(total, field.name, getattr(total, field.name) + getattr(verdict, field.name))
+        total.faults = dict(Counter(total.faults) + Counter(verdict.faults))
     return total
 
 
