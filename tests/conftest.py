@@ -18,6 +18,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -68,19 +69,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--without",
         metavar="SAFEGUARD",
-        help="take a safeguard out of the code under test, by its name in `tests.fault.mutations.safeguards`; "
-        "`python -m tests.mutate` shows which tests notice",
+        help="take a safeguard out of the code under test, by its name in `tests.fault.mutations.safeguards` "
+        "(`python -m tests.mutate` shows which tests notice)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     name = cast("str | None", config.getoption("--without"))
     if name is not None:
-        from tests.fault.mutations import safeguards  # noqa: PLC0415  # needed for this alone
+        from tests.fault.mutations import safeguards
 
-        lacking = safeguards()[name]()
-        lacking.__enter__()
-        config.add_cleanup(lambda: lacking.__exit__(None, None, None) and None)
+        lacking = ExitStack()
+        lacking.enter_context(safeguards()[name]())
+        config.add_cleanup(lacking.close)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
