@@ -28,6 +28,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from aiodq._redis.scripts import Scripting
+from tests.fault.events import read
 from tests.fault.history import BREAKS_LEASES, Verdict, check, summed
 from tests.fault.mutations import MUTATIONS
 from tests.fault.processes import Fleet, ProducerProcess, WorkerProcess
@@ -242,8 +243,9 @@ async def soak(
     kind: ServerKind = "valkey",
     scripting: Scripting = "eval",
     mutation: str | None = None,
-) -> Verdict:
-    """One whole run; histories are written below `folder`. `mutation`: what the workers' scripts lack."""
+) -> State:
+    """One whole run; histories are written below `folder`. Gives what the queue held at its end. `mutation`:
+    what the workers' scripts lack."""
     server = ServerProcess(kind, folder / "server").start()
     try:
         async with Proxy(server.port) as proxy:
@@ -262,23 +264,29 @@ async def soak(
                 try:
                     await run.start_producer()
                     await run.injure(until_s)
-                    final = await run.come_to_rest()
+                    return await run.come_to_rest()
                 finally:
                     await run.aclose()
-                events = fleet.history()
-        return check(events, final, late_ms=30_000, breaks_leases=BREAKS_LEASES | CLOSES_SOCKETS)
     finally:
         server.kill()
 
 
+def judge(folder: Path, final: State) -> Verdict:
+    """What the histories below `folder` say."""
+    events = read(folder / "history")
+    return check(events, final, late_ms=30_000, breaks_leases=BREAKS_LEASES | CLOSES_SOCKETS)
+
+
 async def soak_side_by_side(lanes: int, minutes: float, seed: int, folder: Path, **how: Any) -> list[Verdict]:
-    """Runs with consecutive seeds at the same time, each below a folder named by its seed."""
+    """Runs with consecutive seeds at the same time, each below a folder named by its seed; judged when all
+    have ended, since the proxies of all share this event loop."""
+    folders = {number: folder / str(number) for number in range(seed, seed + lanes)}
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(soak(minutes, number, folder / str(number), **how))
-            for number in range(seed, seed + lanes)
-        ]
-    return [task.result() for task in tasks]
+        runs = {
+            number: group.create_task(soak(minutes, number, below, **how))
+            for number, below in folders.items()
+        }
+    return [judge(folders[number], run.result()) for number, run in runs.items()]
 
 
 def main() -> int:
