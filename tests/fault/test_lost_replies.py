@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from typing import Literal
 
 import pytest
 
@@ -53,7 +54,8 @@ async def test_whatever_reply_is_lost_no_job_waits_for_its_lease(
 
         async with queue, Worker(queue, lease=LEASE_S, grace=3):
             for n in range(rounds(30)):
-                script, how = dice.choice(SCRIPTS), "silence" if dice.random() < 0.3 else "cut"
+                script = dice.choice(SCRIPTS)
+                how: Literal["cut", "silence"] = "silence" if dice.random() < 0.3 else "cut"
                 loss = proxy.lose_reply(script, how=how)
                 began = time.monotonic()
                 ids = {end: f"{end}-{n}" for end in ("ack", "extend", "snooze", "bury")}
