@@ -203,11 +203,14 @@ class Notice(Struct, frozen=True):
     Attributes:
         kind: `due`: something is due in `wait_us`; `resume`: the queue runs again; `renew`: renew leases now
             (a clock step was seen); `connected`: the subscription stands (again), so look once now.
-        wait_us: how long from the receipt of this notice.
+        wait_us: how long from the moment when it was published.
+        at_us: that moment, by the server's clock, Unix µs; 0: just now. A notice may have been held up on its
+            way.
     """
 
     kind: NoticeKind
     wait_us: int = 0
+    at_us: int = 0
 
 
 class ClaimRequest(Struct, frozen=True):
