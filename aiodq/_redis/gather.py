@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 from aiodq._core.errors import StoreUnavailable
@@ -18,6 +18,9 @@ alone."""
 LANES: Final = 4
 """Calls on their way at a time, as long as there are full batches: the server works on one while the next is
 packed and the answer to the last is read."""
+
+_NOT_YET: Final[list[Placed]] = []
+"""Stands where the answers of a call on its way will be."""
 
 Send = Callable[[list[Entry], int], Awaitable[list[Placed]]]
 
@@ -90,8 +93,9 @@ class Gatherer:
     def _open_lanes(self) -> None:
         """One for whatever waits, more for full batches, and all in which something is to be overtaken."""
         lanes = self._lanes
-        for lane in self._doubtful.difference(lanes):
-            lanes[lane] = asyncio.create_task(self._run(lane))
+        if self._doubtful:
+            for lane in self._doubtful.difference(lanes):
+                lanes[lane] = asyncio.create_task(self._run(lane))
         while not lanes or (len(lanes) < LANES and self._waiting >= BATCH * len(lanes)):
             lane = next(number for number in range(LANES) if number not in lanes)
             lanes[lane] = asyncio.create_task(self._run(lane))
@@ -150,7 +154,7 @@ class Gatherer:
                 self._waiting -= len(order.entries) - order.taken
                 continue
             before = len(chosen)
-            for entry in islice(order.entries, order.taken, order.taken + BATCH - before):
+            for entry in order.entries[order.taken : order.taken + BATCH - before]:
                 size = len(entry.payload)
                 if (chosen and size > room_bytes) or entry.job_id in flying:
                     room_bytes = 0
@@ -161,7 +165,7 @@ class Gatherer:
                     break
             if count := len(chosen) - before:
                 batch.shares.append((order, count, len(order.answers)))
-                order.answers.append([])
+                order.answers.append(_NOT_YET)
                 order.taken += count
                 self._waiting -= count
             if order.taken == len(order.entries):
@@ -176,7 +180,8 @@ class Gatherer:
             at += count
             order.missing -= count
             if not order.missing and not order.future.done():
-                order.future.set_result(list(chain.from_iterable(order.answers)))
+                parts = order.answers
+                order.future.set_result(parts[0] if len(parts) == 1 else list(chain.from_iterable(parts)))
 
     @staticmethod
     def _fail(batch: _Batch, error: Exception) -> None:
