@@ -19,6 +19,10 @@ LANES: Final = 4
 """Calls on their way at a time, as long as there are full batches: the server works on one while the next is
 packed and the answer to the last is read."""
 
+WORTH_A_CALL: Final = 32
+"""So many jobs are a second call beside one that is on its way: with a hundred callers who wait for their
+answers, two calls of fifty take turns in the server and in here."""
+
 _NOT_YET: Final[list[Placed]] = []
 """Stands where the answers of a call on its way will be."""
 
@@ -66,6 +70,7 @@ class Gatherer:
         self._send = send
         self._orders: deque[_Order] = deque()
         self._waiting = 0
+        self._calls = 0
         self._flying: set[str] = set()
         self._lanes: dict[int, asyncio.Task[None]] = {}
         self._doubtful: set[int] = set()
@@ -91,12 +96,13 @@ class Gatherer:
         self._fail_waiting(StoreUnavailable("the queue was closed while this call was waiting"))
 
     def _open_lanes(self) -> None:
-        """One for whatever waits, more for full batches, and all in which something is to be overtaken."""
+        """One for whatever waits, a second for a good part of a batch, more for full ones; and all in which
+        something is to be overtaken."""
         lanes = self._lanes
         if self._doubtful:
             for lane in self._doubtful.difference(lanes):
                 lanes[lane] = asyncio.create_task(self._run(lane))
-        while not lanes or (len(lanes) < LANES and self._waiting >= BATCH * len(lanes)):
+        while len(lanes) < LANES and self._waiting >= (1, WORTH_A_CALL, 2 * BATCH, 3 * BATCH)[len(lanes)]:
             lane = next(number for number in range(LANES) if number not in lanes)
             lanes[lane] = asyncio.create_task(self._run(lane))
 
@@ -106,6 +112,7 @@ class Gatherer:
             while await self._is_clear(lane) and (batch := self._next()):
                 ids = [entry.job_id for entry in batch.entries]
                 self._flying.update(ids)
+                self._calls += 1
                 try:
                     placed = await self._send(batch.entries, lane)
                 except StoreUnavailable as error:
@@ -119,6 +126,7 @@ class Gatherer:
                 else:
                     self._hand_out(batch, placed)
                 finally:
+                    self._calls -= 1
                     self._flying.difference_update(ids)
         finally:
             del self._lanes[lane]
@@ -141,12 +149,14 @@ class Gatherer:
 
     def _next(self) -> _Batch | None:
         """What the next call sends; None: nothing, or nothing that a lane beside others should send."""
-        if self._doubtful or (len(self._lanes) > 1 and self._waiting < BATCH):
+        if self._doubtful or (len(self._lanes) > 1 and self._waiting < WORTH_A_CALL):
             return None
         batch = _Batch()
+        # Lanes that are about to send as well get their part.
+        most = min(BATCH, max(WORTH_A_CALL, -(-self._waiting // (len(self._lanes) - self._calls))))
         chosen, flying, orders = batch.entries, self._flying, self._orders
         room_bytes = BATCH_BYTES
-        while orders and len(chosen) < BATCH and room_bytes > 0:
+        while orders and len(chosen) < most and room_bytes > 0:
             order = orders[0]
             if order.future.done():
                 # Cancelled, or failed in an earlier batch: what is left of it is not sent.
@@ -154,7 +164,7 @@ class Gatherer:
                 self._waiting -= len(order.entries) - order.taken
                 continue
             before = len(chosen)
-            for entry in order.entries[order.taken : order.taken + BATCH - before]:
+            for entry in order.entries[order.taken : order.taken + most - before]:
                 size = len(entry.payload)
                 if (chosen and size > room_bytes) or entry.job_id in flying:
                     room_bytes = 0

@@ -34,9 +34,9 @@ BACKOFF_CAP_S: Final = 1.0
 SLOWEST_BYTES_S: Final = 250_000
 """What is sent is given this much more time: a large job over a slow line is not an outage."""
 
-FULL_WRITE_BYTES: Final = 4096
+FULL_WRITE_BYTES: Final = 2048
 """So much is written while answers are still awaited: company would save little, and the server would have
-nothing to do meanwhile. About 60 small jobs."""
+nothing to do meanwhile. About 30 small jobs."""
 
 MOST_AHEAD: Final = 8
 """Not while this many answers are awaited. It bounds what is in doubt after a break, and how long the

@@ -135,8 +135,8 @@ class Claimer:
             self.look_by(now + random * RESUME_SPREAD_S)  # all workers hear it: not all at once
 
     def _held_up_us(self, notice: Notice, now: float) -> int:
-        """How long a notice was on its way, if noticeably: a network that swallows packets for a while delivers
-        them in the end."""
+        """How long a notice was on its way, if noticeably: a network that swallows packets for a while may
+        deliver them in the end."""
         if not notice.at_us or self._server_us is None:
             return 0
         held_up_us = self.server_us(now) - notice.at_us

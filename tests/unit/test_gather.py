@@ -11,7 +11,7 @@ import pytest
 from aiodq._core.due import NOW
 from aiodq._core.errors import QueueFull, StoreUnavailable
 from aiodq._core.store import BATCH, Entry, Placed
-from aiodq._redis.gather import BATCH_BYTES, LANES, Gatherer
+from aiodq._redis.gather import BATCH_BYTES, LANES, WORTH_A_CALL, Gatherer
 
 
 def entries(*ids: str, size: int = 1) -> list[Entry]:
@@ -114,14 +114,38 @@ async def test_few_entries_do_not_open_a_second_lane() -> None:
     gatherer = Gatherer(server.send)
     asked = [asyncio.create_task(gatherer.put(entries("first")))]
     await settle()
-    asked += [asyncio.create_task(gatherer.put(entries(f"j{n}"))) for n in range(BATCH - 1)]
+    asked += [asyncio.create_task(gatherer.put(entries(f"j{n}"))) for n in range(WORTH_A_CALL - 1)]
     await settle()
     assert list(server.open) == [0]
     server.answer(0)
     await settle()
-    assert [len(call) for call in server.calls] == [1, BATCH - 1]
+    assert [len(call) for call in server.calls] == [1, WORTH_A_CALL - 1]
     server.answer(0)
     await asyncio.gather(*asked)
+
+
+async def test_a_hundred_callers_share_two_calls_that_take_turns() -> None:
+    server = Server()
+    gatherer = Gatherer(server.send)
+    stop = asyncio.Event()
+
+    async def caller(name: str) -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            await gatherer.put(entries(f"{name}-{count}"))
+
+    callers = [asyncio.create_task(caller(f"c{n}")) for n in range(100)]
+    for _ in range(10):
+        await settle()
+        assert [len(batch) for batch, _ in server.open.values()] == [50, 50]
+        server.answer(next(iter(server.open)))
+    stop.set()
+    await settle()
+    while server.open:
+        server.answer(next(iter(server.open)))
+        await settle()
+    await asyncio.gather(*callers)
 
 
 async def test_a_large_entry_travels_alone_and_a_batch_ends_at_its_bytes() -> None:
