@@ -77,7 +77,7 @@ def shape(value: object) -> object:
         case ClaimAnswer():
             return replace(value, leases=[shape(lease) for lease in value.leases])
         case Notice():
-            # thousands of years: Lua's numbers end to be exact here; and within a process notices need no time
+            # thousands of years: Lua's numbers end to be exact; and within a process notices need no time
             return replace(value, wait_us=min(value.wait_us, 2**53), at_us=0)
         case State():
             return replace(value, lease={i: t[:-CLAIM_ID_LENGTH] for i, t in value.lease.items()})
