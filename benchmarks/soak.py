@@ -1,11 +1,13 @@
 """Mixes faults at random, for as long as asked, over real workers and a real server; then judges the history.
 
     python -m benchmarks.soak --minutes 10 --seed 7
+    python -m benchmarks.soak --minutes 10 --seed 7 --lanes 3     the seeds 7, 8 and 9 side by side
 
 Exits with 0 when every promise was kept: nothing lost, early, stuck or misplaced, no two live leases, no
 stale write accepted, and nothing run again that no fault explains. The seed fixes which faults come in which
 order and how long they last; their moments depend on the machine. Everything is on loopback; the histories
-stay in the folder that is printed when something was broken.
+stay in the folder that is printed when something was broken. A lane has a server, workers and a seed of its
+own; about four of them keep two cores busy.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from aiodq._redis.scripts import Scripting
-from tests.fault.history import BREAKS_LEASES, Verdict, check
+from tests.fault.events import read
+from tests.fault.history import BREAKS_LEASES, Verdict, check, summed
 from tests.fault.mutations import MUTATIONS
 from tests.fault.processes import Fleet, ProducerProcess, WorkerProcess
 from tests.fault.programs.settings import ProducerSettings, WorkerSettings
@@ -240,8 +243,9 @@ async def soak(
     kind: ServerKind = "valkey",
     scripting: Scripting = "eval",
     mutation: str | None = None,
-) -> Verdict:
-    """One whole run; histories are written below `folder`. `mutation`: what the workers' scripts lack."""
+) -> State:
+    """One whole run; histories are written below `folder`. Gives what the queue held at its end. `mutation`:
+    what the workers' scripts lack."""
     server = ServerProcess(kind, folder / "server").start()
     try:
         async with Proxy(server.port) as proxy:
@@ -260,13 +264,29 @@ async def soak(
                 try:
                     await run.start_producer()
                     await run.injure(until_s)
-                    final = await run.come_to_rest()
+                    return await run.come_to_rest()
                 finally:
                     await run.aclose()
-                events = fleet.history()
-        return check(events, final, late_ms=30_000, breaks_leases=BREAKS_LEASES | CLOSES_SOCKETS)
     finally:
         server.kill()
+
+
+def judge(folder: Path, final: State) -> Verdict:
+    """What the histories below `folder` say."""
+    events = read(folder / "history")
+    return check(events, final, late_ms=30_000, breaks_leases=BREAKS_LEASES | CLOSES_SOCKETS)
+
+
+async def soak_side_by_side(lanes: int, minutes: float, seed: int, folder: Path, **how: Any) -> list[Verdict]:
+    """Runs with consecutive seeds at the same time, each below a folder named by its seed; judged when all
+    have ended, since the proxies of all share this event loop."""
+    folders = {number: folder / str(number) for number in range(seed, seed + lanes)}
+    async with asyncio.TaskGroup() as group:
+        runs = {
+            number: group.create_task(soak(minutes, number, below, **how))
+            for number, below in folders.items()
+        }
+    return [judge(folders[number], run.result()) for number, run in runs.items()]
 
 
 def main() -> int:
@@ -275,6 +295,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=1.0, help="how long faults are made (default 1)")
     parser.add_argument("--seed", type=int, default=1, help="which faults, and in which order (default 1)")
+    parser.add_argument("--lanes", type=int, default=1, help="so many runs at once, with consecutive seeds")
     parser.add_argument("--server", choices=["valkey", "redis7"], default="valkey")
     parser.add_argument("--functions", action="store_true", help="deploy scripts as a function library")
     parser.add_argument(
@@ -283,8 +304,9 @@ def main() -> int:
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="aiodq-soak-"))
     began = time.monotonic()
-    verdict = asyncio.run(
-        soak(
+    verdicts = asyncio.run(
+        soak_side_by_side(
+            asked.lanes,
             asked.minutes,
             asked.seed,
             folder,
@@ -293,11 +315,17 @@ def main() -> int:
             mutation=asked.without,
         )
     )
-    print(f"seed {asked.seed}, {asked.server}, {time.monotonic() - began:.0f} s")
-    print(verdict)
-    broken = verdict.broken()
-    for name, found in broken.items():
-        print(f"{name}: {', '.join(found[:10])}")
+    took_s = time.monotonic() - began
+    broken = False
+    for seed, verdict in enumerate(verdicts, asked.seed):
+        print(f"seed {seed}, {asked.server}, {took_s:.0f} s")
+        print(verdict)
+        for name, found in verdict.broken().items():
+            broken = True
+            print(f"{name}: {', '.join(found[:10])}")
+    if len(verdicts) > 1:
+        print("all of them")
+        print(summed(verdicts))
     if broken:
         print(f"BROKEN; the history is in {folder}")
         return 1

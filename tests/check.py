@@ -119,6 +119,11 @@ STEPS = (
         "pytest with branch coverage",
         _tool("pytest", "-q", "--cov", "--cov-report=term:skip-covered"),
     ),
+    Step(
+        "safeguards",
+        "each safeguard taken out makes a named test fail",
+        lambda: _run(sys.executable, "-m", "tests.mutate"),
+    ),
     Step("wheel", "build, install into an empty environment, import, check the public types", _wheel),
 )
 

@@ -18,6 +18,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -65,6 +66,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which servers the fixture `server` stands for (default: all; a missing one is skipped, "
         "or a failure with AIODQ_TEST_REQUIRE=all in the environment)",
     )
+    parser.addoption(
+        "--without",
+        metavar="SAFEGUARD",
+        help="take a safeguard out of the code under test, by its name in `tests.fault.mutations.safeguards` "
+        "(`python -m tests.mutate` shows which tests notice)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    name = cast("str | None", config.getoption("--without"))
+    if name is not None:
+        from tests.fault.mutations import safeguards
+
+        lacking = ExitStack()
+        lacking.enter_context(safeguards()[name]())
+        config.add_cleanup(lacking.close)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

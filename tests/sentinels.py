@@ -46,8 +46,11 @@ class SentinelSet:
             process.kill()
 
     def master(self) -> ServerProcess:
-        """The node that the Sentinels name now."""
-        with self.sentinels[0].client() as client:
+        """The node that the first Sentinel names now."""
+        return self._named_by(self.sentinels[0])
+
+    def _named_by(self, sentinel: ServerProcess) -> ServerProcess:
+        with sentinel.client() as client:
             question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
             _, port = cast(tuple[object, int], client.execute_command(*question))
         return next(node for node in self.nodes if node.port == int(port))
@@ -74,11 +77,11 @@ class SentinelSet:
             client.execute_command("CLIENT", "KILL", "USER", "replica")
 
     def fail_over(self) -> None:
-        """Kills the master; returns when the Sentinels name another one. The killed node comes back as a
-        replica. `elected_at` is when that was, by the monotonic clock."""
+        """Kills the master; returns when the first Sentinel names another one. The killed node comes back at
+        once, and is made a replica. `elected_at` is when that was, by the monotonic clock."""
         old = self.master()
         old.kill()
-        wait_until(lambda: self.master() is not old, 20, "a new master")
+        wait_until(lambda: any(self._named_by(s) is not old for s in self.sentinels), 20, "a new master")
         self.elected_at = time.monotonic()
         old.start()
 

@@ -45,12 +45,10 @@ _DATABASE: Final = re.compile(r"/?\d*/?")
 
 
 class RedisClient(Protocol):
-    """What is asked of a client given as `redis=`: to be a `redis.asyncio.Redis`. Its settings are used,
-    not its connections, so it may belong to any event loop.
+    """What is asked of a client given as `redis=`: to be a `redis.asyncio.Redis` or a
+    `redis.asyncio.RedisCluster`. Its settings are used, not its connections, so it may belong to any event
+    loop.
     """
-
-    @property
-    def connection_pool(self) -> object: ...
 
     async def aclose(self) -> None: ...
 
@@ -271,10 +269,11 @@ _KNOWN: Final = (
 
 
 def _check_client(client: object) -> None:
-    pool = getattr(client, "connection_pool", None)
-    if pool is None or not inspect.iscoroutinefunction(getattr(client, "aclose", None)):
-        raise ConfigError(f"redis={client!r}: expected a redis.asyncio.Redis client")
-    if getattr(pool, "connection_kwargs", {}).get("decode_responses"):
+    # A RedisCluster has its settings itself, other clients in their pool.
+    holder = getattr(client, "connection_pool", None) or getattr(client, "nodes_manager", None)
+    if holder is None or not inspect.iscoroutinefunction(getattr(client, "aclose", None)):
+        raise ConfigError(f"redis={client!r}: expected a redis.asyncio.Redis or RedisCluster client")
+    if getattr(holder, "connection_kwargs", {}).get("decode_responses"):
         raise ConfigError(
             "redis=: the client decodes responses, and jobs are bytes: use decode_responses=False"
         )

@@ -54,11 +54,12 @@ class Queue:
 
     Args:
         name: 1 to 128 characters: letters, digits and . _ : / + @ = , ~ # % -
-        url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/SERVICE`, `embedded://DIR` (the
-            bundled server), `memory://NAME` (in this process); or a function that gives one, called on
-            opening. By default the environment's `AIODQ_URL`, else its `REDIS_URL`.
-        redis: a `redis.asyncio.Redis` client instead, also a Sentinel's `master_for(…)`: its settings are
-            used, not its connections.
+        url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/SERVICE`,
+            `redis+cluster://HOST,HOST`, `embedded://DIR` (the bundled server), `memory://NAME` (in this
+            process); or a function that gives one, called on opening. By default the environment's
+            `AIODQ_URL`, else its `REDIS_URL`.
+        redis: a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster` client instead, also a Sentinel's
+            `master_for(…)`: its settings are used, not its connections.
         prefix: what the queue's keys begin with.
         scripting: "functions" uses Redis Functions (Redis 7 and later) instead of EVALSHA.
         defaults: options of its tasks where they have none of their own.

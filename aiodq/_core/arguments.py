@@ -136,15 +136,21 @@ class Arguments:
             self._of(name)
 
     def _check_args(self, args: Args, packed: bytes) -> None:
+        count = len(args)
+        checks: Iterable[tuple[int, Check]]
         try:
-            back = self._decode_args(packed, len(args))
+            if count <= len(self._positions):
+                decoder, checks = self._by_count.get(count) or self._decoder(count)
+                back = decoder.decode(packed)
+            else:
+                back, checks = self._decode_args(packed, count), self._checks_of(count)
         except ConfigError:
             raise
         except Exception as error:  # as above
             for position, value in enumerate(args):
                 self._check_one(self._name_at(position), value, self._at(position))
             raise TypeError(f"{self._task}(): {error}") from error
-        for position, check in self._checks(len(args)):
+        for position, check in checks:
             if (change := check(args[position], back[position])) is not None:
                 raise self._changed(self._name_at(position), change)
 
@@ -167,9 +173,8 @@ class Arguments:
     def _decode_named(self, kwargs: Packed) -> dict[str, object]:
         return {name: self._named(name)[0].decode(raw) for name, raw in _raw_dict.decode(kwargs).items()}
 
-    def _checks(self, count: int) -> Iterable[tuple[int, Check]]:
-        if count <= len(self._positions):
-            return self._decoder(count)[1]
+    def _checks_of(self, count: int) -> Iterable[tuple[int, Check]]:
+        """Checks for more arguments than there are parameters to name."""
         every = ((position, self._at(position)[1]) for position in range(count))
         return ((position, check) for position, check in every if check is not None)
 

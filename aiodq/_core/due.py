@@ -14,7 +14,7 @@ MAX_DELAY_MS: Final = 1000 * 365 * 86_400_000
 `MAX_DUE_MS`."""
 
 
-class Due(Struct, frozen=True):
+class Due(Struct, frozen=True, gc=False):
     """A due time. `relative`: `ms` counts from the moment the server takes the call in; else it is Unix ms.
 
     An instant in the past means now: the server raises it to its own time.

@@ -23,7 +23,7 @@ NONE_NAMED: Final = Raw(NO_KWARGS)
 """What `kwargs` of a decoded envelope without them is, so that nobody needs to look into it."""
 
 
-class Carried(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Carried(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The options of one call, which travel with its job and go before those of the task. All times in ms.
 
     `given`: the id was chosen by the caller, so its end leaves a done mark.
@@ -36,7 +36,7 @@ class Carried(Struct, frozen=True, kw_only=True, omit_defaults=True):
     given: bool = False
 
 
-class Envelope(Struct, frozen=True, array_like=True):
+class Envelope(Struct, frozen=True, array_like=True, gc=False):
     version: int
     task: str
     args: Raw = Raw(NO_ARGS)

@@ -22,11 +22,12 @@ R_co = TypeVar("R_co", covariant=True)
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class NewJob(Struct, Generic[R_co], frozen=True, eq=False, repr_omit_defaults=True):
+class NewJob(Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     """A job that is made and checked, but not yet sent, as `task.job(…)` gives it.
 
     It has its id from birth: sending it again is a repeat, not a second job. Its arguments are stored as
-    they were when it was made; later changes of a list among them do not count.
+    they were when it was made; later changes of a list among them do not count. (The garbage collector does
+    not look into jobs, of which there may be many at a time: one put into its own arguments stays for ever.)
 
     Attributes:
         id: its id.

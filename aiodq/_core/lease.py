@@ -43,7 +43,7 @@ def parse_token(text: str) -> Token:
     return Token(int(parts[0]), int(parts[1]), int(parts[2]), parts[3], parts[4])
 
 
-class Lease(Struct, frozen=True):
+class Lease(Struct, frozen=True, gc=False):
     """One claimed job, as the claimer hands it on.
 
     Attributes:

@@ -15,7 +15,7 @@ from aiodq._core.due import Due
 Outcome: TypeAlias = Literal["ack", "retry", "snooze", "release", "bury", "expire"]
 
 
-class Acked(Struct, frozen=True):
+class Acked(Struct, frozen=True, gc=False):
     """The job is done and leaves the queue: it ended well, or (`outcome="expire"`) its time had passed unrun.
 
     Attributes:
@@ -29,7 +29,7 @@ class Acked(Struct, frozen=True):
     outcome: Literal["ack", "expire"] = "ack"
 
 
-class Deferred(Struct, frozen=True):
+class Deferred(Struct, frozen=True, gc=False):
     """The job waits again until `due`: after a failure, a snooze, or (`release`) a hand-back that is to wait
     a while.
 
@@ -44,7 +44,7 @@ class Deferred(Struct, frozen=True):
     outcome: Literal["retry", "snooze", "release"] = "retry"
 
 
-class Released(Struct, frozen=True):
+class Released(Struct, frozen=True, gc=False):
     """The job goes back to its own due time, uncounted: shutdown."""
 
     job_id: str
@@ -52,7 +52,7 @@ class Released(Struct, frozen=True):
     outcome: Literal["release"] = "release"
 
 
-class Buried(Struct, frozen=True):
+class Buried(Struct, frozen=True, gc=False):
     """The job goes to the dead letters; reason and history are in `tally`."""
 
     job_id: str

@@ -66,7 +66,7 @@ SILENT_MS = 400
 Was: TypeAlias = Literal["absent", "scheduled", "processing", "dead", "done"]
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """One job to write. `remember`: its id was given by the caller, so done marks are consulted."""
 
     job_id: str
@@ -75,7 +75,7 @@ class Entry(Struct, frozen=True):
     remember: bool = False
 
 
-class Placed(Struct, frozen=True):
+class Placed(Struct, frozen=True, gc=False):
     """What became of an entry. Both false: an existing job was kept. `due_ms` is that of the job that has the
     id now."""
 
@@ -203,11 +203,14 @@ class Notice(Struct, frozen=True):
     Attributes:
         kind: `due`: something is due in `wait_us`; `resume`: the queue runs again; `renew`: renew leases now
             (a clock step was seen); `connected`: the subscription stands (again), so look once now.
-        wait_us: how long from the receipt of this notice.
+        wait_us: how long from the moment when it was published.
+        at_us: that moment, by the server's clock, Unix µs; 0: just now. A notice may have been held up on its
+            way.
     """
 
     kind: NoticeKind
     wait_us: int = 0
+    at_us: int = 0
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -277,11 +280,12 @@ class TurnAnswer(Struct, frozen=True):
 
 
 class SweepAnswer(Struct, frozen=True):
-    """Workers silent for at least `SILENT_MS`, and when to come back for those silent for less (None: nobody
-    is)."""
+    """Workers silent for at least `SILENT_MS`; when to come back for those silent for less (None: nobody
+    is); and how many others hold leases."""
 
     silent: list[str]
     again_in_ms: int | None
+    others: int
 
 
 class WorkerStore(Protocol):

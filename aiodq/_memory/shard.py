@@ -269,7 +269,8 @@ class Shard(Telling):
                     silent.append(worker)
                 else:
                     again.append(SILENT_MS - now_ms - score)
-            return SweepAnswer(silent, min(again, default=None))
+            others = len(self.workers) - (me in self.workers)
+            return SweepAnswer(silent, min(again, default=None), others)
 
     def convict(self, worker: str) -> bool:
         """In memory one call is enough: the answer, whether there are more, is always False."""

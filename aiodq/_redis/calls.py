@@ -148,7 +148,7 @@ class Caller:
         self._sender = sender
         self._scripting: Scripting = scripting
         self._patience = patience
-        self._prefixes: dict[str, tuple[Script, tuple[str | bytes | int, ...]]] = {}
+        self._prefixes: dict[tuple[str, int], tuple[Script, tuple[str | bytes | int, ...]]] = {}
         self._numbers = itertools.count(1)
 
     def next_call_id(self) -> str:
@@ -156,18 +156,24 @@ class Caller:
         late."""
         return base64.b32hexencode(next(self._numbers).to_bytes(5, "big")).decode()
 
-    def call(self, name: str, args: Sequence[str | bytes | int], **stand_ins: bytes) -> Call:
-        """Sends one script. `stand_ins` name keys that the header leaves open (`set` of peek)."""
-        known = self._prefixes.get(name)
+    def call(
+        self, name: str, args: Sequence[str | bytes | int], *, lane: int = 0, **stand_ins: bytes
+    ) -> Call:
+        """Sends one script. A repeatable one has no other call on its way in the same lane: of each lane the
+        server remembers the last answer. `stand_ins` name keys that the header leaves open (`set` of peek).
+        """
+        known = self._prefixes.get((name, lane))
         if known is None or stand_ins:
-            known = self._prefix(name, stand_ins)
+            known = self._prefix(name, lane, stand_ins)
         script, prefix = known
         return Call(self.link, script, self._scripting, pack(*prefix, *args), self._patience)
 
-    def _prefix(self, name: str, stand_ins: dict[str, bytes]) -> tuple[Script, tuple[str | bytes | int, ...]]:
+    def _prefix(
+        self, name: str, lane: int, stand_ins: dict[str, bytes]
+    ) -> tuple[Script, tuple[str | bytes | int, ...]]:
         sharded = self.link.clustered
         script = (load_scripts(sharded=True) if sharded else load_scripts())[name]
-        keys = [self._key(name, key, stand_ins) for key in script.header.keys]
+        keys = [self._key(name, lane, key, stand_ins) for key in script.header.keys]
         verb: tuple[bytes, str] = (
             (b"FCALL", function_name(name, sharded=sharded))
             if self._scripting == "functions"
@@ -175,10 +181,10 @@ class Caller:
         )
         found: tuple[Script, tuple[str | bytes | int, ...]] = (script, (*verb, len(keys), *keys))
         if not stand_ins:
-            self._prefixes[name] = found
+            self._prefixes[name, lane] = found
         return found
 
-    def _key(self, script: str, key: str, stand_ins: dict[str, bytes]) -> bytes:
+    def _key(self, script: str, lane: int, key: str, stand_ins: dict[str, bytes]) -> bytes:
         if key == "turn":
-            return self._keys.turn(self._sender, script)
+            return self._keys.turn(self._sender, script, lane)
         return stand_ins.get(key) or self._keys.named(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Final, Protocol, cast
@@ -24,13 +25,15 @@ PONG_S: Final = 5.0
 
 log = logging.getLogger("aiodq.redis")
 
+_DUE: Final = re.compile(rb"(\d+) (\d+)")
+
 OnNotice = Callable[[Notice], None]
 
 
 def _notice(data: bytes) -> Notice | None:
     """Reads a published notice; one of a later version, which this one does not know, is passed over."""
-    if data.isdigit():
-        return Notice("due", int(data))
+    if due := _DUE.fullmatch(data):
+        return Notice("due", int(due[1]), int(due[2]))
     if data == b"resume":
         return Notice("resume")
     if data == b"renew":

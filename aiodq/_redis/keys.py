@@ -52,6 +52,7 @@ class ShardKeys:
     def named(self, name: str) -> bytes:
         return self._named[name]
 
-    def turn(self, sender: str, transition: str) -> bytes:
-        """STRING, 120 s: the sender's last call id for this transition, and its answer."""
-        return f"{self.base}turn:{sender}:{transition}".encode()
+    def turn(self, sender: str, transition: str, lane: int = 0) -> bytes:
+        """STRING, 120 s: the sender's last call id for this transition, and its answer; one for each lane in
+        which calls are on their way side by side."""
+        return f"{self.base}turn:{sender}:{transition}{f':{lane}' if lane else ''}".encode()

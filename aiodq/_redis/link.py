@@ -1,9 +1,10 @@
 """One connection that many callers share.
 
 What is asked within one tick of the event loop, or while an answer is awaited, travels together in the next
-write: one round trip for a worker's whole turn, one for a hundred producers. Replies come as values, errors
-among them. Nothing is sent twice in here: whether a call may be repeated is its caller's to know. A cancelled
-caller leaves its reply in the right place, since replies are counted off by the link itself.
+write: one round trip for a worker's whole turn, one for a hundred producers. Only what fills a write by
+itself goes out at once, so that the server has it when it is done with what came before. Replies come as
+values, errors among them. Nothing is sent twice in here: whether a call may be repeated is its caller's to
+know. A cancelled caller leaves its reply in the right place: the link itself counts replies off.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ BACKOFF_CAP_S: Final = 1.0
 
 SLOWEST_BYTES_S: Final = 250_000
 """What is sent is given this much more time: a large job over a slow line is not an outage."""
+
+FULL_WRITE_BYTES: Final = 2048
+"""So much is written while answers are still awaited: company would save little, and the server would have
+nothing to do meanwhile. About 30 small jobs."""
+
+MOST_AHEAD: Final = 8
+"""Not while this many answers are awaited. It bounds what is in doubt after a break, and how long the
+allowances for slow lines can put off that a silent server is noticed."""
 
 CLOSED: Final = "the connection was closed by this process"
 
@@ -131,7 +140,10 @@ class Link:
         self.identity = identity
         self._reply_timeout_s = reply_timeout_s
         self._waiting: list[tuple[bytes, asyncio.Future[Reply]]] = []
-        self._in_flight: deque[asyncio.Future[Reply]] = deque()
+        self._waiting_bytes = 0
+        self._in_flight: deque[tuple[int, asyncio.Future[Reply]]] = deque()
+        """With the bytes of their commands."""
+        self._in_flight_bytes = 0
         self._flush_soon = False
         self._opening: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -156,24 +168,29 @@ class Link:
             future.set_result(Lost(CLOSED, sent=False))
             return future
         self._waiting.append((command, future))
-        if not self._flush_soon and not self._in_flight:
+        self._waiting_bytes += len(command)
+        if not self._flush_soon and self._may_write():
             self._flush_soon = True
             loop.call_soon(self._flush_later)
         return future
 
     def flush(self) -> None:
         """Writes what was asked for now, rather than in the loop's next round."""
-        if self._in_flight or not self._waiting:
-            return  # it goes out with the last answer
+        if not self._waiting or not self._may_write():
+            return  # it goes out with the last answer, or when it has become a full write
         if self._wire is None:
             if self._opening is None:
                 self._opening = asyncio.create_task(self._open())
             return
-        batch, self._waiting = self._waiting, []
-        self._in_flight.extend(future for _, future in batch)
+        batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
         loop = asyncio.get_running_loop()
+        if not self._in_flight:
+            self._heard_at = loop.time()
+        self._in_flight.extend((len(command), future) for command, future in batch)
         commands = [command for command, _ in batch]
-        self._heard_at = loop.time() + sum(map(len, commands)) / SLOWEST_BYTES_S
+        size = sum(map(len, commands))
+        self._in_flight_bytes += size
+        self._heard_at += size / SLOWEST_BYTES_S
         if self._watch is None:
             self._watch = loop.call_later(self._reply_timeout_s, self._look)
         self._wire.write(commands)
@@ -196,12 +213,16 @@ class Link:
         if self._closing:
             await asyncio.wait(self._closing)
 
+    def _may_write(self) -> bool:
+        awaited = len(self._in_flight)
+        return not awaited or (self._waiting_bytes >= FULL_WRITE_BYTES and awaited < MOST_AHEAD)
+
     def _flush_later(self) -> None:
         self._flush_soon = False
         self.flush()
 
     def _answer_waiting(self, reply: Reply) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for _, future in waiting:
             if not future.done():
                 future.set_result(reply)
@@ -251,12 +272,13 @@ class Link:
         if not in_flight:
             self._broke(ConnectionError("the server answered what nobody had asked"))
             return
-        future = in_flight.popleft()
+        size, future = in_flight.popleft()
+        self._in_flight_bytes -= size
         if not future.done():
             future.set_result(reply)
         if in_flight:
-            self._heard_at = asyncio.get_running_loop().time()
-        elif self._waiting:
+            self._heard_at = asyncio.get_running_loop().time() + self._in_flight_bytes / SLOWEST_BYTES_S
+        if self._waiting:
             self.flush()
 
     def _heard(self) -> None:
@@ -289,8 +311,8 @@ class Link:
         self.unbroken_since = None
         if wire is not None:
             wire.abandon()
-        in_flight, self._in_flight = self._in_flight, deque()
-        for future in in_flight:
+        in_flight, self._in_flight, self._in_flight_bytes = self._in_flight, deque(), 0
+        for _, future in in_flight:
             if not future.done():
                 future.set_result(reply)
         if self._watch is not None:

@@ -7,6 +7,7 @@ connection belongs to one event loop, and keepers have their own.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
@@ -35,7 +36,8 @@ log = logging.getLogger("aiodq.redis")
 
 
 class Master:
-    """Who is the master of `service`, by these Sentinels.
+    """Who is the master of `service`, by these Sentinels. They may be limited to `SENTINEL MASTER` and
+    `SENTINEL GET-MASTER-ADDR-BY-NAME`.
 
     Args:
         addresses: of the Sentinels.
@@ -54,32 +56,44 @@ class Master:
         }
 
     async def find(self) -> Address:
-        """Asks one Sentinel after another, first the one that knew last. Raises ConnectionError when none
-        knows."""
-        for at, address in enumerate(self._addresses):
-            found = await self._ask(address)
-            if found is not None:
-                self._addresses.insert(0, self._addresses.pop(at))
-                return found
-        asked = ", ".join(f"{host}:{port}" for host, port in self._addresses)
-        raise ConnectionError(f"none of the Sentinels {asked} names a master of {self.service!r}")
+        """Asks all Sentinels at once, until more than half have answered, and believes the one that knows of
+        the latest election: just after it, others still name the old master. Raises ConnectionError when
+        none names one."""
+        asking = {asyncio.ensure_future(self._ask(address)) for address in self._addresses}
+        waiting, named = asking, list[tuple[int, Address]]()
+        try:
+            while waiting and len(named) <= len(self._addresses) // 2:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                named += [answer for task in done if (answer := task.result()) is not None]
+        finally:
+            for task in waiting:
+                task.cancel()
+        if not named:
+            asked = ", ".join(f"{host}:{port}" for host, port in self._addresses)
+            raise ConnectionError(f"none of the Sentinels {asked} names a master of {self.service!r}")
+        return max(named)[1]
 
-    async def _ask(self, address: Address) -> Address | None:
+    async def _ask(self, address: Address) -> tuple[int, Address] | None:
+        """The number of the latest election that this Sentinel knows of, and whom it names."""
         connection = cast(PlainConnection, self._kind(host=address[0], port=address[1], **self._settings))
         try:
             await connection.connect()
-            question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
-            await connection.send_packed_command([question], check_health=False)
+            questions = [
+                pack("SENTINEL", what, self.service) for what in ("GET-MASTER-ADDR-BY-NAME", "MASTER")
+            ]
+            await connection.send_packed_command(questions, check_health=False)
             answer = await connection.read_response(disable_decoding=True)
+            if answer is None:
+                return None
+            known = cast(list[bytes], await connection.read_response(disable_decoding=True))
         except (*CONNECTION_ERRORS, foreign.ResponseError) as error:
             log.debug("Sentinel %s:%d: %s", *address, error)
             return None
         finally:
             await close_quietly(connection)
-        if answer is None:
-            return None
         host, port = cast(list[bytes], answer)
-        return host.decode(), int(port)
+        facts = dict(zip(known[::2], known[1::2], strict=True))
+        return int(facts.get(b"config-epoch", 0)), (host.decode(), int(port))
 
 
 class _ToMaster(Connection):

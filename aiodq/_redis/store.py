@@ -80,18 +80,19 @@ class RedisStore:
     async def replace(self, entries: Sequence[Entry], /) -> list[Placed]:
         return await self._replacements.put(entries)
 
-    async def _send_enqueue(self, entries: list[Entry]) -> list[Placed]:
+    async def _send_enqueue(self, entries: list[Entry], lane: int) -> list[Placed]:
         flags = "".join("1" if entry.remember else "0" for entry in entries)
-        return await self._write("enqueue", entries, flags if "1" in flags else "")
+        return await self._write("enqueue", lane, entries, flags if "1" in flags else "")
 
-    async def _send_replace(self, entries: list[Entry]) -> list[Placed]:
-        return await self._write("replace", entries)
+    async def _send_replace(self, entries: list[Entry], lane: int) -> list[Placed]:
+        return await self._write("replace", lane, entries)
 
-    async def _write(self, name: str, entries: list[Entry], *fixed: str) -> list[Placed]:
+    async def _write(self, name: str, lane: int, entries: list[Entry], *fixed: str) -> list[Placed]:
         args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, *fixed]
         for entry in entries:
             args += (entry.job_id, due_text(entry.due), entry.payload)
-        placed, accepted_us = placed_from(cast(bytes, await self._caller.call(name, args).answer()))
+        answer = cast(bytes, await self._caller.call(name, args, lane=lane).answer())
+        placed, accepted_us = placed_from(answer)
         if self._again is not None:
             self._again.accepted(entries, placed, accepted_us)
         return placed

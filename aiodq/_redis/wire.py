@@ -34,7 +34,7 @@ class Wire(Protocol):
     its end: after that replies can no longer be matched to calls."""
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Sends commands; not again before all of them are answered."""
+        """Sends commands, behind those that are not answered yet."""
         ...
 
     def abandon(self) -> None:
@@ -120,27 +120,31 @@ class _Streams:
         self._connection = connection
         self._on_reply = on_reply
         self._on_lost: Final = on_lost
+        self._unsent: list[bytes] = []
         self._work: asyncio.Task[None] | None = None
 
     def write(self, commands: Sequence[bytes]) -> None:
-        self._work = asyncio.get_running_loop().create_task(self._exchange(list(commands)))
+        self._unsent += commands
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._exchange())
 
     def abandon(self) -> None:
         if self._work is not None:
             self._work.cancel()
 
-    async def _exchange(self, commands: list[bytes]) -> None:
+    async def _exchange(self) -> None:
         connection = self._connection
         try:
-            await connection.send_packed_command(commands, check_health=False)
-            for n in range(1, len(commands) + 1):
-                try:
-                    reply = await connection.read_response(disable_decoding=True)
-                except foreign.ResponseError as error:
-                    reply = error
-                if n == len(commands):
-                    self._work = None
-                self._on_reply(reply)
+            while self._unsent:
+                commands, self._unsent = self._unsent, []
+                await connection.send_packed_command(commands, check_health=False)
+                for _ in commands:
+                    try:
+                        reply = await connection.read_response(disable_decoding=True)
+                    except foreign.ResponseError as error:
+                        reply = error
+                    self._on_reply(reply)
+            self._work = None
         except Exception as error:  # noqa: BLE001
             # Beside its own errors redis-py lets AttributeError, RuntimeError and the like through when the
             # peer closes at the wrong moment.

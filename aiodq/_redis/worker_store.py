@@ -212,8 +212,8 @@ class RedisWorkerStore:
 
     async def sweep(self) -> SweepAnswer:
         call = self._caller.call("sweep", (self._worker_id, self._keys.wake, SILENT_MS))
-        again, *silent = cast(list[Any], await call.answer())
-        return SweepAnswer([worker.decode() for worker in silent], None if again < 0 else again)
+        again, others, *silent = cast(list[Any], await call.answer())
+        return SweepAnswer([worker.decode() for worker in silent], None if again < 0 else again, others)
 
     async def evicts(self) -> str | None:
         reply = await self._caller.link.send(pack("INFO", "memory"))

@@ -17,6 +17,9 @@ HOLD_BACK_S: Final = 30.0
 """The longest that clock steps can keep a worker from taking expired leases."""
 
 CLAMP_AGAIN_S: Final = 0.05
+HELD_UP_US: Final = 50_000
+"""What a worker makes of the server's clock is off by less, in the ordinary course."""
+
 RESUME_SPREAD_S: Final = 0.1
 SHORTEST_WAIT_S: Final = 0.0005
 
@@ -125,11 +128,19 @@ class Claimer:
     def notice(self, notice: Notice, *, now: float, random: float = 0.0) -> None:
         """A hint from the server: at most makes the next look earlier."""
         if notice.kind == "due":
-            self.look_by(now + notice.wait_us / 1e6)
+            self.look_by(now + (notice.wait_us - self._held_up_us(notice, now)) / 1e6)
         elif notice.kind == "connected":
             self.look_by(now)
         elif notice.kind == "resume":
             self.look_by(now + random * RESUME_SPREAD_S)  # all workers hear it: not all at once
+
+    def _held_up_us(self, notice: Notice, now: float) -> int:
+        """How long a notice was on its way, if noticeably: a network that swallows packets for a while may
+        deliver them in the end."""
+        if not notice.at_us or self._server_us is None:
+            return 0
+        held_up_us = self.server_us(now) - notice.at_us
+        return held_up_us if held_up_us > HELD_UP_US else 0
 
     def look_by(self, when: float) -> None:
         """Looks at that time at the latest. While a claim is in flight, its answer does not override it."""

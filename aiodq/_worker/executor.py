@@ -242,6 +242,7 @@ class Executor:
         self.active -= 1
         self.ends += 1
         run.ended = True
+        run.handle = None  # its context holds the run: garbage that is no circle needs no collector
         if run.lost:
             shard.leaving.discard(run)
             self._free_slot(shard)

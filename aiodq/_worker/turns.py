@@ -38,6 +38,9 @@ REFUSALS_BORNE: Final = 5
 OVERDUE_S: Final = 2.5
 """After this long without an answer the server counts as lost; the turn goes on repeating itself."""
 
+LATE_S: Final = 1.0
+"""A turn that took so long tells of a hurt link."""
+
 MAX_SLEEP_S: Final = 86_400.0
 """Longer sleeps need no timer: some loops do not take any number, and a poke ends the sleep as well."""
 
@@ -177,6 +180,8 @@ class TurnLoop:
         if self.away_since is not None:
             self._back(now)
         leases: Sequence[Lease] = ()
+        if now - flight.sent > LATE_S:
+            shard.claimer.look_by(now)  # the link was hurt: notices may have been lost with it
         if flight.claim is not None and answer.claim is not None:
             shard.claimer.answered(answer.claim, sent=flight.sent, now=now)
             leases = answer.claim.leases

@@ -66,7 +66,7 @@ class Floor(Raw):
         return (self.keys.wake + self.sender,)
 
     def wait_s(self, notice: bytes) -> float:
-        return int(notice) / 1e6
+        return int(notice.split()[0]) / 1e6
 
 
 if __name__ == "__main__":

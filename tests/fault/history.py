@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from tests.fault.events import (
@@ -92,6 +93,17 @@ class Verdict(Struct):
         )
         lines.append(", ".join(f"{name} {len(getattr(self, name))}" for name in BROKEN))
         return "\n".join(lines)
+
+
+def summed(verdicts: Sequence[Verdict]) -> Verdict:
+    """Several runs as one."""
+    total = Verdict()
+    for verdict in verdicts:
+        for field in msgspec.structs.fields(Verdict):
+            if field.name != "faults":
+                setattr(total, field.name, getattr(total, field.name) + getattr(verdict, field.name))
+        total.faults = dict(Counter(total.faults) + Counter(verdict.faults))
+    return total
 
 
 class Job:

@@ -1,15 +1,17 @@
-"""Broken scripts: the sources with one safeguard taken out, to show that the tests would notice."""
+"""Broken scripts and workers: one safeguard taken out, to show that the tests would notice."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Final
 from unittest.mock import patch
 
 from msgspec import Struct
 
+from aiodq._redis.link import Backoff
 from aiodq._redis.scripts import Script, load_scripts
 
 
@@ -73,6 +75,37 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "local fence_no = 1796000000000000",
     ),
 }
+
+FALLBACK: Final = Mutation(
+    "a sleeping worker relies on notices: it never looks by itself",
+    "earlier(earlier(due_at, lapse_at), now_ms + FIRST_SEAT_CAP_MS)",
+    "earlier(earlier(due_at, lapse_at), now_ms + 86400000)",
+    "claim",
+)
+"""Not among the others: the checker of histories has no opinion about late starts."""
+
+
+class _Deaf(Backoff):
+    """Waits for a day before it tries again."""
+
+    def next_s(self) -> float:
+        return 86_400.0
+
+
+@contextmanager
+def no_subscribing_again() -> Generator[None]:
+    """Meanwhile, a worker that loses its subscriber connection never makes another."""
+    with patch("aiodq._redis.ears.Backoff", _Deaf):
+        yield
+
+
+def safeguards() -> Mapping[str, Callable[[], AbstractContextManager[None]]]:
+    """Every mutation by its name, as a context in which it holds for this process."""
+    scripts = {**MUTATIONS, "no fallback claim": FALLBACK}
+    return {
+        **{name: partial(broken, mutation) for name, mutation in scripts.items()},
+        "no subscribing again": no_subscribing_again,
+    }
 
 
 def mutated(mutation: Mutation) -> Mapping[str, Script]:

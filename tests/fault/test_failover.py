@@ -31,6 +31,9 @@ LOST_FOR_S = 0.3
 RATE = 300
 """Jobs per second."""
 
+RESUME_S = 2.0
+"""After the election of a new master, at worst."""
+
 AROUND_S = 0.5
 """A job counts as in flight around a failover if it ran between the cut and the moment when both other nodes
 follow the new master, or less than this before or after."""
@@ -181,8 +184,7 @@ async def test_lossy_failovers_under_load_lose_nothing(sentinels: SentinelSet, q
         if not any(start - AROUND_S <= runs[0][1] <= end + AROUND_S for start, end in around)
     }
     assert not unexplained
-    assert sorted(delays)[len(delays) // 2] < 2.0
-    assert max(delays) < 5.0  # on a machine that has other things to do
+    assert max(delays) < RESUME_S
     assert not report.findings
 
 

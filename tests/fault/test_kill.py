@@ -50,6 +50,27 @@ async def test_a_killed_worker_of_three_loses_none_of_1000_jobs(
             assert again_ms[-1] <= 1000 + SLOW_MACHINE_MS
 
 
+async def test_behind_a_backlog_a_killed_workers_jobs_come_first_as_soon_as_slots_are_free(
+    valkey: ServerProcess, queue_name: str, tmp_path: Path
+) -> None:
+    """All slots are taken all the time, so nobody waits who would look after the others; leases are long."""
+    run_s, slots = 0.5, 5
+    async with open_site(valkey, queue_name, tmp_path, concurrency=slots, lease_s=30.0) as site:
+        victim, _ = await site.start(2)
+        await site.write(80, run_s)
+        await asyncio.sleep(STEADY_S + 0.2)
+        killed_ms = await asyncio.to_thread(site.fleet.kill, victim)
+        events, verdict = await site.come_to_rest()
+        held = held_by(events, victim.name, killed_ms)
+        again_ms = restarts_ms(events, held, killed_ms)
+        print(f"held {len(held)}, restarted after {again_ms[:1]}..{again_ms[-1:]} ms")
+        assert verdict.broken() == {}, str(verdict)
+        assert len(held) == slots
+        assert set(verdict.duplicated) <= set(held)
+        # found out within a second; half of the free slots may go to due jobs
+        assert again_ms[-1] <= (1.0 + 2 * run_s) * 1000 + SLOW_MACHINE_MS
+
+
 async def test_without_presence_held_jobs_restart_when_their_leases_run_out(
     valkey: ServerProcess, queue_name: str, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ async def test_jobs_of_a_worker_whose_network_is_cut_restart_within_its_lease_an
 async def test_due_jobs_flow_within_two_seconds_of_the_return_of_a_server_that_was_down_for_ten(
     make_server: MakeServer, queue_name: str, tmp_path: Path
 ) -> None:
-    """Jobs became due meanwhile; it comes back with all its data, as with `appendfsync always`."""
+    """Jobs became due meanwhile; it comes back with all its data, from its append-only file."""
     server = make_server()
     async with open_site(server, queue_name, tmp_path) as site:
         await site.start(2)

@@ -10,12 +10,12 @@ import pytest
 from aiodq._core.due import NOW, Due
 from aiodq._core.lifecycle import TRANSITIONS
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
-from aiodq._core.store import ClaimRequest, Entry
+from aiodq._core.store import BATCH, ClaimRequest, Entry
 from aiodq._redis.scripts import Scripting
 from tests.fault.lab import REPEATED, Lab, open_lab, rounds, settled
-from tests.fault.proxy import Way
+from tests.fault.proxy import Loss, Way
 from tests.servers import ServerProcess
-from tests.shards import HOUR_MS, LEASE_MS
+from tests.shards import HOUR_MS, LEASE_MS, Hand
 
 
 def test_all_repeatable_scripts_are_tried() -> None:
@@ -59,6 +59,48 @@ async def test_a_lost_enqueue_is_not_written_again_after_the_job_has_run(lab: La
     assert placed.created
     assert (await lab.state()).payload == {}
     assert (await hand.claim(1)).leases == []
+
+
+@pytest.mark.parametrize("lost", range(1, 7))
+async def test_batches_side_by_side_are_written_once_whichever_reply_is_lost(lab: Lab, lost: int) -> None:
+    """With the lost reply go all that are on their way. What arrived runs and ends before the repeats do."""
+    ids = [f"j{n}" for n in range(6 * BATCH)]
+    armed = asyncio.Event()
+
+    async def lose() -> None:
+        losses.append(lab.proxy.lose_reply("enqueue", hold=True))
+        armed.set()
+
+    losses: list[Loss] = []
+    for _ in range(lost - 1):
+        lab.proxy.before("enqueue", _nothing)
+    lab.proxy.before("enqueue", lose)
+    enqueuing = asyncio.ensure_future(lab.store.enqueue([Entry(job_id, b"x" * 50, NOW) for job_id in ids]))
+    await asyncio.wait_for(armed.wait(), 5)
+    await asyncio.wait_for(losses[0].happened.wait(), 5)
+    past_the_proxy = open_lab(lab.server, lab.keys.base.split("{")[1].split("}")[0], check=False)
+    async with past_the_proxy as other:
+        runner = other.hand("runner")
+        ran = await _run_all(runner)
+        assert len(ran) >= lost * BATCH
+        lab.proxy.go_on()
+        placed = await enqueuing
+        assert all(answer.created for answer in placed)
+        ran += await _run_all(runner)
+    assert sorted(ran) == sorted(ids)
+
+
+async def _nothing() -> None:
+    """For replies that pass."""
+
+
+async def _run_all(hand: Hand) -> list[str]:
+    """Takes and ends all jobs that are due."""
+    ran: list[str] = []
+    while leases := await hand.take(BATCH):
+        assert all(await hand.settle(*(Acked(lease.job_id, lease.token) for lease in leases)))
+        ran += [lease.job_id for lease in leases]
+    return ran
 
 
 async def test_each_part_of_a_turn_answers_for_itself(lab: Lab) -> None:

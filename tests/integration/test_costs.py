@@ -28,8 +28,8 @@ JOBS = 1000
 SENT_PER_JOB = 0.03
 INSIDE_PER_JOB = 1.5
 OPERATIONS_PER_JOB = 11
-LONE_INSIDE = 46
-"""Enqueue 9 (two of them to wake the worker), claim 26, ack 11 (presence included in both)."""
+LONE_INSIDE = 44
+"""Enqueue 9 (two of them to wake the worker), claim 24, ack 11 (presence included in both)."""
 
 BYTES_PER_JOB = {"redis7": 330, "valkey": 280}
 IDLE_COMMANDS = {1: 0.2, 4: 0.5, 100: 1.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -84,6 +85,24 @@ async def test_a_call_that_arrives_after_later_ones_has_no_effect(
     await producer.link.aclose()
 
 
+@pytest.mark.parametrize("script", ["enqueue", "replace"])
+async def test_a_call_without_jobs_overtakes_what_was_given_up_in_its_lane_only(
+    backend: RedisBackend, store: RedisStore, queue_name: str, script: str
+) -> None:
+    producer = caller(backend, queue_name)
+    fixed = (ShardKeys(queue_name).wake, *([""] if script == "enqueue" else []))
+    await producer.call(script, ("00000003", *fixed), lane=2).answer()
+
+    with pytest.raises(ScriptError, match="STALE 00000001"):
+        await producer.call(script, ("00000001", *fixed, "a", "+60000", b""), lane=2).answer()
+    assert [found.was for found in await store.find(["a"])] == ["absent"]
+
+    await producer.call(script, ("00000002", *fixed, "a", "+60000", b""), lane=1).answer()
+    assert [found.was for found in await store.find(["a"])] == ["scheduled"]
+    await store.cancel(["a"])
+    await producer.link.aclose()
+
+
 async def test_call_ids_grow_as_strings(backend: RedisBackend) -> None:
     numbered = caller(backend, "q")
     ids = [numbered.next_call_id() for _ in range(2000)]
@@ -125,7 +144,7 @@ async def test_every_script_refuses_a_newer_layout_and_changes_nothing(
     for name, script in load_scripts().items():
         header = script.header
         args = ["1" * 8 if arg == "call" else "1" for arg in header.args] + ["1" for _ in header.each]
-        stand_ins = {"set": keys.named("schedule")} if "set" in header.keys else {}
+        stand_ins: Any = {"set": keys.named("schedule")} if "set" in header.keys else {}
         with pytest.raises(NewerProtocol, match="layout version 2"):
             await stranger.call(name, args, **stand_ins).answer()
     assert sorted(await client.keys(f"{keys.base}*")) == before

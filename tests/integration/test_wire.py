@@ -10,7 +10,7 @@ import pytest
 from aiodq._redis import wire
 from aiodq._redis.backend import connection_maker
 from aiodq._redis.faults import Lost
-from aiodq._redis.link import Link, pack
+from aiodq._redis.link import FULL_WRITE_BYTES, MOST_AHEAD, Link, pack
 from tests.conftest import MakeServer
 from tests.servers import ServerProcess
 
@@ -86,6 +86,52 @@ async def test_closing_ends_calls_on_their_way(valkey: ServerProcess) -> None:
     assert isinstance(reply, Lost)
     assert isinstance(unsent, Lost)
     assert (reply.sent, unsent.sent) == (True, False)
+
+
+async def test_only_a_full_write_goes_out_while_an_answer_is_awaited(make_server: MakeServer) -> None:
+    server = make_server()
+    opened = open_link(server, reply_timeout_s=10)
+    waiting = opened.send(pack(b"BLPOP", b"nothing", 0))
+    await asyncio.sleep(0.05)
+    small = opened.send(pack(b"ECHO", b"small"))
+    full = [opened.send(pack(b"ECHO", b"x" * FULL_WRITE_BYTES)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    later = opened.send(pack(b"ECHO", b"later"))
+    await asyncio.sleep(0.05)
+    server.kill()
+    replies = await asyncio.gather(waiting, small, *full, later)
+    assert [isinstance(reply, Lost) and reply.sent for reply in replies] == [True] * 5 + [False]
+    await opened.aclose()
+
+
+async def test_calls_ahead_of_the_server_are_answered_in_their_order(valkey: ServerProcess) -> None:
+    opened = open_link(valkey)
+    bodies = [f"{n}".encode() * (FULL_WRITE_BYTES if n % 3 else 1) for n in range(5 * MOST_AHEAD)]
+
+    async def ask(n: int) -> object:
+        await asyncio.sleep(0.001 * n)
+        call = opened.send(pack(b"ECHO", bodies[n]))
+        opened.flush()
+        return await call
+
+    assert await asyncio.gather(*map(ask, range(len(bodies)))) == bodies
+    await opened.aclose()
+
+
+async def test_what_is_written_meanwhile_does_not_put_off_that_a_silent_server_is_noticed(
+    valkey: ServerProcess,
+) -> None:
+    opened = open_link(valkey, reply_timeout_s=0.4)
+    assert await opened.send(pack(b"ECHO", b"before")) == b"before"
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    calls = [opened.send(pack(b"BLPOP", b"nothing", 5))]
+    while not calls[0].done() and loop.time() - begun < 3:
+        calls.append(opened.send(pack(b"ECHO", b"x" * FULL_WRITE_BYTES)))
+        await asyncio.sleep(0.1)
+    assert loop.time() - begun < 1
+    assert isinstance(await calls[0], Lost)
+    await opened.aclose()
 
 
 async def test_an_idle_connection_that_ends_is_noticed_where_the_transport_is_ours(

@@ -75,18 +75,14 @@ def shape(value: object) -> object:
         case Lease():
             return replace(value, token=value.token[:-CLAIM_ID_LENGTH])
         case ClaimAnswer():
-            return replace(value, leases=[shape(lease) for lease in value.leases], others=_others(value))
-        case Notice() if value.wait_us > 2**53:
-            return replace(value, wait_us=2**53)  # thousands of years: Lua's numbers end to be exact here
+            return replace(value, leases=[shape(lease) for lease in value.leases])
+        case Notice():
+            # thousands of years: Lua's numbers end to be exact; and within a process notices need no time
+            return replace(value, wait_us=min(value.wait_us, 2**53), at_us=0)
         case State():
             return replace(value, lease={i: t[:-CLAIM_ID_LENGTH] for i, t in value.lease.items()})
         case _:
             return value
-
-
-def _others(answer: ClaimAnswer) -> int:
-    """Only who has slots left needs to know; a server does not count them for others."""
-    return 0 if answer.wait_us is None or answer.paused else answer.others
 
 
 class Held:

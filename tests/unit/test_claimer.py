@@ -119,6 +119,22 @@ def test_a_notice_makes_the_look_earlier_never_later(claimer: Claimer) -> None:
     assert claimer.look_at == pytest.approx(3.0)
 
 
+def test_a_notice_that_was_held_up_counts_from_its_publishing(claimer: Claimer) -> None:
+    claim(claimer, 0.0, answer(wait_s=9.0), took=0.0)
+    claimer.notice(Notice("due", 5_000_000, at_us=SERVER_US + 1_000_000), now=4.0)
+    assert claimer.look_at == pytest.approx(6.0)
+    claimer.notice(Notice("due", 3_000_000, at_us=SERVER_US + 1_000_000), now=5.0)
+    assert claimer.look_at == pytest.approx(4.0), "overdue: at once"
+
+
+def test_a_notice_of_a_clock_that_was_stepped_makes_nobody_look_too_late(claimer: Claimer) -> None:
+    claim(claimer, 0.0, answer(wait_s=9.0), took=0.0)
+    claimer.notice(Notice("due", 500_000, at_us=SERVER_US + 3_600_000_000), now=1.0)
+    assert claimer.look_at == pytest.approx(1.5)
+    claimer.notice(Notice("due", 400_000, at_us=SERVER_US - 3_600_000_000), now=1.0)
+    assert claimer.look_at <= 1.4
+
+
 def test_a_notice_during_a_claim_is_applied_to_its_answer(claimer: Claimer) -> None:
     assert request(claimer, 0.0) is not None
     claimer.notice(Notice("due", 500_000), now=0.1)

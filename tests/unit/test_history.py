@@ -24,7 +24,7 @@ from tests.fault.events import (
     Started,
     read,
 )
-from tests.fault.history import BROKEN, Verdict, check
+from tests.fault.history import BROKEN, Verdict, check, summed
 from tests.shards import State
 
 LEASE_MS = 1000
@@ -293,3 +293,14 @@ def test_events_survive_a_process_and_a_line_cut_short(tmp_path: Path) -> None:
         file.write(b'{"type":"Ack')
     assert sorted(read(tmp_path), key=repr) == sorted(RUN, key=repr)
     assert check(read(tmp_path)) == check(RUN) == Verdict(ok=["a"], acknowledged=1, runs=1)
+
+
+def test_several_verdicts_are_one() -> None:
+    one = Verdict(ok=["a"], lost=["b"], acknowledged=2, runs=1, faults={"kill": 1, "cut": 2})
+    other = Verdict(ok=["a"], stale=["c"], acknowledged=3, runs=4, faults={"kill": 2})
+    total = summed([one, other])
+    assert total == Verdict(
+        ok=["a", "a"], lost=["b"], stale=["c"], acknowledged=5, runs=5, faults={"kill": 3, "cut": 2}
+    )
+    assert set(total.broken()) == {"lost", "stale"}
+    assert (one.ok, other.ok) == (["a"], ["a"])

@@ -42,11 +42,11 @@ local ears = redis.pcall('PUBSUB', NUMSUB, wake .. worker)
 local heard = not ears.err and ears[2] > 0
 -- Alive, as this call shows, though its channel is silent: not to be judged by it.
 if not heard then redis.call('ZREM', workers, worker) end
-local due_at, lapse_at = heads()
+local due_at, lapse_at = first_due(), first_lapse()
 local hold_ms = stepped and math.max(steady_in_ms, STEADY_MS) or steady_in_ms
 local expired_wait = hold_ms == 0 and lapse_at and lapse_at <= now_ms
 if want > 0 and expired_wait and lapse_at < clear_ms and clear_ms <= now_ms and lift(clear_ms) then
-  due_at, lapse_at = heads()
+  due_at, lapse_at = first_due(), first_lapse()
   expired_wait = false
 end
 if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
@@ -78,7 +78,8 @@ if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
     redis.call('EXPIRE', workers, 86400)
   end
   redis.call('SET', turn, call .. table.concat(ids, '\n'), 'EX', 120)
-  due_at, lapse_at = heads()
+  due_at = first_due()
+  lapse_at = lapsed == 0 and earlier(lapse_at, now_ms + lease_ms) or first_lapse()
 else
   -- A late copy of this call must not take jobs either: the worker would never know of them.
   redis.call('SET', turn, call, 'EX', 120)
@@ -86,7 +87,9 @@ end
 if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
 
 local clear = not lapse_at or lapse_at > now_ms
-local wait_us, seat, others, flags = -1, 0, 0, (heard and 0 or 2) + (stepped and 4 or 0) + (clear and 8 or 0)
+local wait_us, seat, flags = -1, 0, (heard and 0 or 2) + (stepped and 4 or 0) + (clear and 8 or 0)
+local listed = heard and (#ids > 0 or last ~= '1' and redis.call('ZSCORE', workers, worker))
+local others = redis.call('ZCARD', workers) - (listed and 1 or 0)
 if #ids == want then
   local head = earlier(due_at, lapse_at)
   if head then watch(math.max(head, now_ms)) end
@@ -99,6 +102,5 @@ else
     look = math.min(look, now_ms + DEAF_POLL_MS)
   end
   wait_us = math.max(0, look * 1000 - now_us)
-  others = redis.call('ZCARD', workers) - (redis.call('ZSCORE', workers, worker) and 1 or 0)
 end
 return {now_us, wait_us, seat, others, flags, clamp_from, fence_no, ids, bodies, dues, extras_of(ids), lapsed}

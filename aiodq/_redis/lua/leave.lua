@@ -6,6 +6,6 @@
 -- RETURNS: 1
 redis.call('ZREM', idle, worker)
 if holds ~= '1' then redis.call('ZREM', workers, worker) end
-local at = earlier(heads())
+local at = earlier(first_due(), first_lapse())
 if at then watch(math.max(at, now_ms)) end
 return 1

@@ -386,3 +386,15 @@ async def test_others_that_hold_leases_are_counted(shard: OpenShard, seeds: Seed
     hand = await shard.listener("w")
     assert (await hand.claim(5)).others == 1
     assert (await seeds.holder.claim(5)).others == 0
+
+
+async def test_a_full_worker_is_told_of_others_too(shard: OpenShard, seeds: Seeds) -> None:
+    hand = await shard.listener("w")
+    await shard.store.enqueue([Entry(f"n{n}", b"", NOW) for n in range(3)])
+    full = await hand.claim(1)
+    assert full.wait_us is None
+    assert full.others == 1
+    assert (await hand.claim(0)).others == 1
+    full = await seeds.holder.claim(1)
+    assert full.wait_us is None
+    assert full.others == 1

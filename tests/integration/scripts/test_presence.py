@@ -17,7 +17,7 @@ async def convict(hand: Hand, worker: str) -> None:
 
 async def test_nobody_is_suspected_while_all_are_heard(shard: OpenShard, seeds: Seeds) -> None:
     hand = await shard.listener("w")
-    assert await hand.store.sweep() == SweepAnswer([], None)
+    assert await hand.store.sweep() == SweepAnswer([], None, others=1)
     assert await shard.state() == seeds.state
 
 
@@ -26,7 +26,7 @@ async def test_a_silent_holder_is_named_after_the_grace(shard: OpenShard, seeds:
     await shard.silence(seeds.holder)
     before_ms = await shard.now_ms()
     first = await hand.store.sweep()
-    assert first == SweepAnswer([], SILENT_MS)
+    assert first == SweepAnswer([], SILENT_MS, others=1)
     state = await shard.state()
     assert before_ms <= -state.workers[seeds.holder.id] <= await shard.now_ms()
     assert state == seeds.state.but(workers=state.workers)
@@ -37,7 +37,7 @@ async def test_a_silent_holder_is_named_after_the_grace(shard: OpenShard, seeds:
     assert 0 < second.again_in_ms <= SILENT_MS - 100
     assert (await shard.state()).workers == state.workers
     await shard.poke_sign(seeds.holder.id, -(await shard.now_ms() - SILENT_MS))
-    assert await hand.store.sweep() == SweepAnswer([seeds.holder.id], None)
+    assert await hand.store.sweep() == SweepAnswer([seeds.holder.id], None, others=1)
 
 
 async def test_who_is_heard_again_is_cleared(shard: OpenShard, seeds: Seeds) -> None:
@@ -45,7 +45,7 @@ async def test_who_is_heard_again_is_cleared(shard: OpenShard, seeds: Seeds) -> 
     await shard.silence(seeds.holder)
     await hand.store.sweep()
     await seeds.holder.listen()
-    assert await hand.store.sweep() == SweepAnswer([], None)
+    assert await hand.store.sweep() == SweepAnswer([], None, others=1)
     sign_ms = (await shard.state()).workers[seeds.holder.id]
     assert 0 <= await shard.now_ms() - sign_ms < 5000
 
@@ -64,7 +64,7 @@ async def test_who_shows_life_without_being_heard_is_not_judged_by_its_silence(
 
     await shard.store.enqueue([Entry("more", b"", NOW)])
     assert [lease.job_id for lease in await seeds.holder.take(1)] == ["more"]
-    assert await hand.store.sweep() == SweepAnswer([], None)
+    assert await hand.store.sweep() == SweepAnswer([], None, others=0)
     await convict(hand, seeds.holder.id)
     deadlines = (await shard.state()).processing
     now_ms = await shard.now_ms()
@@ -73,7 +73,7 @@ async def test_who_shows_life_without_being_heard_is_not_judged_by_its_silence(
 
 async def test_the_caller_is_never_accused_by_itself(shard: OpenShard, seeds: Seeds) -> None:
     await shard.silence(seeds.holder)
-    assert await seeds.holder.store.sweep() == SweepAnswer([], None)
+    assert await seeds.holder.store.sweep() == SweepAnswer([], None, others=0)
     assert await shard.state() == seeds.state
 
 

@@ -1,8 +1,13 @@
--- The first due time and the first lease deadline; nil where there is none.
-local function heads()
+-- The first due time; nil when none is scheduled.
+local function first_due()
   local due = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
+  return due and tonumber(due)
+end
+
+-- The first lease deadline; nil when nothing is held.
+local function first_lapse()
   local lapse = redis.call('ZRANGE', processing, 0, 0, 'WITHSCORES')[2]
-  return due and tonumber(due), lapse and tonumber(lapse)
+  return lapse and tonumber(lapse)
 end
 
 local function earlier(a, b)

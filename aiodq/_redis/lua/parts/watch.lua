@@ -9,8 +9,8 @@ local function watch(at)
       local who, plan = seats[i], tonumber(seats[i + 1])
       local late = plan < now_ms - 200
       if (late or plan > limit) and not passed[who] then
-        local wait_us = string.format('%d', math.max(0, limit * 1000 - now_us))
-        local heard = redis.pcall(PUBLISH, wake .. who, wait_us)
+        local notice = string.format('%d %d', math.max(0, limit * 1000 - now_us), now_us)
+        local heard = redis.pcall(PUBLISH, wake .. who, notice)
         if heard == 0 then
           redis.call('ZREM', idle, who)
           again = true
