@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from redis import exceptions as foreign
@@ -165,7 +165,7 @@ class SlotLink:
     """One shard's way to the node that serves its slot, over the link that other shards there share. See
     `aiodq._redis.link.Line`."""
 
-    clustered: Final = True
+    clustered: ClassVar[bool] = True
 
     def __init__(self, nodes: Nodes, slot: int, identity: Identity | None) -> None:
         self.identity = identity
@@ -342,7 +342,7 @@ class Nodes:
         self._links: dict[Address, Link] = {}
         self._lines: list[SlotLink] = []
 
-    def to(self, keys: ShardKeys) -> SlotLink:
+    def to(self, keys: ShardKeys, /) -> SlotLink:
         line = SlotLink(self, slot_of(keys), Identity() if self._identities else None)
         self._lines.append(line)
         return line

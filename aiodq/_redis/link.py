@@ -15,7 +15,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 import hiredis
 from redis import exceptions as foreign
@@ -89,10 +89,8 @@ class Backoff:
 class Line(Protocol):
     """What calls of one shard are sent over: a `Link`, or in a cluster the way to whoever serves its slot."""
 
-    @property
-    def clustered(self) -> bool:
-        """Whether notices are published in slots, as keys are."""
-        ...
+    clustered: ClassVar[bool]
+    """Whether notices are published in slots, as keys are."""
 
     @property
     def identity(self) -> Identity | None: ...
@@ -125,7 +123,7 @@ class Link:
         once: for one connection only; with its end the link is closed.
     """
 
-    clustered: Final = False
+    clustered: ClassVar[bool] = False
 
     def __init__(
         self,

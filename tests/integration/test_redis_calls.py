@@ -204,9 +204,9 @@ async def test_an_unreachable_server_is_told_at_once() -> None:
 async def test_closing_tells_those_who_wait() -> None:
     backend = RedisBackend(url="unix:///nowhere/redis.sock")
     store = backend.store("q")
-    cast(
-        Link, backend._lines.to(ShardKeys("q"))
-    ).ever_connected = True  # so that callers wait for the server's return
+    link = backend._lines.to(ShardKeys("q"))
+    assert isinstance(link, Link)
+    link.ever_connected = True  # so that callers wait for the server's return
     waiting = [asyncio.create_task(store.enqueue([Entry(f"j{n}", b"", Due(0))])) for n in range(3)]
     await asyncio.sleep(0.05)
 

@@ -170,8 +170,8 @@ async def test_the_environment_is_read_on_opening(
         ConfigError, match=r"'orders' does not know its server: pass url= .* set AIODQ_URL or REDIS_URL"
     ):
         await queue.send("t")
-    monkeypatch.setenv("REDIS_URL", "redis+cluster://x")
-    with pytest.raises(ConfigError, match=r"redis\+cluster:// URLs are not in this version"):
+    monkeypatch.setenv("REDIS_URL", "redis+cluster://")
+    with pytest.raises(ConfigError, match=r"redis\+cluster://'.*address or directory is missing"):
         await queue.send("t")
     monkeypatch.setenv("AIODQ_URL", URL)
     await queue._store()
@@ -182,7 +182,7 @@ async def test_the_environment_is_read_on_opening(
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("redis+cluster://a:1", "redis+cluster:// URLs are not in this version of aiodq"),
+        ("cluster://a:1", "url=cluster://…: expected redis://"),
         (
             "http://user:secret@x",
             "url=http://…: expected redis://, rediss:// or unix:// (Valkey too), redis+sentinel://HOST,HOST/SERVICE",
@@ -210,8 +210,8 @@ async def test_urls_that_cannot_serve_are_refused_without_showing_passwords(url:
 @pytest.mark.parametrize(
     ("client", "says"),
     [
-        (blocking.Redis(), "expected a redis.asyncio.Redis client"),
-        ("redis://x", "expected a redis.asyncio.Redis client"),
+        (blocking.Redis(), "expected a redis.asyncio.Redis or RedisCluster client"),
+        ("redis://x", "expected a redis.asyncio.Redis or RedisCluster client"),
         (
             Redis(decode_responses=True),
             "the client decodes responses, and jobs are bytes: use decode_responses=False",
