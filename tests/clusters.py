@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -165,9 +165,11 @@ class Cluster:
 
     @staticmethod
     def _nodes_as_seen_by(node: ClusterNode) -> list[list[str]]:
-        # As a plain Redis client reads it, this answer is a mapping; here it is taken as it travels.
+        def as_sent(reply: bytes) -> bytes:
+            return reply
+
         with node.client() as client:
-            client.set_response_callback("CLUSTER NODES", lambda reply: reply)
+            client.set_response_callback("CLUSTER NODES", as_sent)
             text = cast("bytes", client.execute_command("CLUSTER NODES")).decode()
         return [line.split(" ") for line in text.splitlines()]
 
@@ -217,6 +219,11 @@ class Cluster:
         """Remove all keys."""
         for node in self.masters():
             node.flush()
+
+
+def servers_of(server: ServerProcess | Cluster) -> Sequence[ServerProcess]:
+    """The processes that hold data: the server itself, or the masters of a cluster."""
+    return server.masters() if isinstance(server, Cluster) else [server]
 
 
 def queue_slot(queue: str) -> int:

@@ -1,7 +1,9 @@
 """Fixtures for all tests: real servers, fresh names, worker processes, a look for left-over keys.
 
 * `server`: a running `ServerProcess`; a test with it runs once per kind of server (`--server` chooses).
-* `redis_url`: its URL. `server_kind`: "valkey" or "redis7". `queue_name`: a name no other test has.
+  With `--server cluster` it is a `tests.clusters.Cluster`, and tests that speak to one server are skipped.
+* `redis_url`: its URL. `server_kind`: "valkey", "redis7" or "cluster". `queue_name`: a name no other
+  test has.
 * `make_server(*args, kind=None)`: a server of the test's own, with further settings, to be killed or filled.
 * `run_script(source, *args, env=None, ready="ready")`: a Python program in its own process.
 * `valkey`, `redis7`: one certain kind.
@@ -25,11 +27,12 @@ from typing import Protocol, cast
 import hypothesis
 import pytest
 
+from tests.clusters import Cluster, servers_of
 from tests.servers import SERVER_KINDS, ScriptProcess, ServerKind, ServerMissing, ServerProcess, server_binary
 
 _KEY_PREFIX = b"aiodq:"
 _names = itertools.count(1)
-_USES_A_SERVER = {"server", "valkey", "redis7"}
+_USES_A_SERVER = {"server", "valkey", "redis7", "cluster"}
 
 # A real server is behind many properties, so time per example says nothing.
 hypothesis.settings.register_profile(
@@ -61,10 +64,11 @@ class RunScript(Protocol):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--server",
-        choices=[*SERVER_KINDS, "all"],
+        choices=[*SERVER_KINDS, "cluster", "all"],
         default="all",
-        help="which servers the fixture `server` stands for (default: all; a missing one is skipped, "
-        "or a failure with AIODQ_TEST_REQUIRE=all in the environment)",
+        help="which servers the fixture `server` stands for (default: all single ones; a missing one is "
+        "skipped, or a failure with AIODQ_TEST_REQUIRE=all in the environment); cluster: a real one of three "
+        "masters and three replicas",
     )
     parser.addoption(
         "--without",
@@ -146,6 +150,17 @@ def redis7(server_directory: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
+def cluster(server_directory: Path) -> Iterator[Cluster]:
+    """Three masters and three replicas of the bundled Valkey, for the whole run."""
+    require_server("valkey")
+    cluster = Cluster(server_directory / "cluster")
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, server_kind: ServerKind) -> ServerProcess:
     """A running server, shared by the run and empty at the start of each test."""
     return cast("ServerProcess", request.getfixturevalue(server_kind))
@@ -212,9 +227,13 @@ def no_keys_left(request: pytest.FixtureRequest) -> Iterator[None]:
             pytest.fail(f"keys without a lifetime were left on {server.kind}: {left}", pytrace=False)
 
 
-def _keys_without_lifetime(server: ServerProcess) -> list[str]:
-    with server.client() as client:
-        keys = cast("Iterator[bytes]", client.scan_iter(match=_KEY_PREFIX + b"*", count=1000))
-        ttl_ms = cast("Callable[[bytes], int]", client.pttl)  # its stub allows for an async client's answer
-        left = [key for key in keys if not key.endswith(b":meta") and ttl_ms(key) == -1]
-        return sorted(key.decode(errors="replace") for key in left)
+def _keys_without_lifetime(server: ServerProcess | Cluster) -> list[str]:
+    left: list[bytes] = []
+    for process in servers_of(server):
+        with process.client() as client:
+            keys = cast("Iterator[bytes]", client.scan_iter(match=_KEY_PREFIX + b"*", count=1000))
+            ttl_ms = cast(
+                "Callable[[bytes], int]", client.pttl
+            )  # its stub allows for an async client's answer
+            left += [key for key in keys if not key.endswith(b":meta") and ttl_ms(key) == -1]
+    return sorted(key.decode(errors="replace") for key in left)

@@ -10,7 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import redis.asyncio
 from msgspec import Struct
@@ -439,10 +439,12 @@ class RedisShard(OpenShard):
         else:
             await self.client.zrem(self.keys.named(place), job_id)
 
+    async def _port(self) -> int:
+        return cast("int", self.client.connection_pool.connection_kwargs["port"])
+
     async def send_raw(self, command: bytes) -> None:
         """Sends a packed command over a connection of its own; returns when it was carried out or refused."""
-        port = cast("int", self.client.connection_pool.connection_kwargs["port"])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await self._port())
         writer.write(command + b"PING\r\n")
         await reader.readuntil(b"+PONG\r\n")
         writer.close()
@@ -451,3 +453,29 @@ class RedisShard(OpenShard):
     async def aclose(self) -> None:
         await super().aclose()
         await self.client.aclose()
+
+
+class ClusterShard(RedisShard):
+    """In a cluster: what is no command of a key is asked of the node that serves the shard."""
+
+    async def _ask(self, *command: str) -> Any:
+        client = cast("redis.asyncio.RedisCluster", self.client)
+        await client.initialize()
+        node = client.get_node_from_key(self.keys.base)
+        assert node is not None
+        return await client.execute_command(*command, target_nodes=node)
+
+    async def now_us(self) -> int:
+        seconds, micros = await self._ask("TIME")
+        return int(seconds) * 1_000_000 + int(micros)
+
+    async def is_heard(self, worker: str) -> bool:
+        _, count = await self._ask("PUBSUB", "SHARDNUMSUB", f"{self.keys.wake}{worker}")
+        return int(count) > 0
+
+    async def _port(self) -> int:
+        client = cast("redis.asyncio.RedisCluster", self.client)
+        await client.initialize()
+        node = client.get_node_from_key(self.keys.base)
+        assert node is not None
+        return int(node.port)

@@ -423,7 +423,9 @@ def of_client(client: RedisCluster) -> Cluster:
     kind = cast("type[AbstractConnection]", settings.pop("connection_class"))
     for theirs in _CLIENTS_OWN:
         settings.pop(theirs, None)
-    return Cluster([(str(node.host), int(node.port)) for node in nodes], kind, settings, manager.address_remap)
+    return Cluster(
+        [(str(node.host), int(node.port)) for node in nodes], kind, settings, manager.address_remap
+    )
 
 
 _CLIENTS_OWN: Final = (

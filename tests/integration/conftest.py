@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests of whole parts: a queue on memory and on a real server."""
+"""Fixtures of the integration tests of whole parts: a queue on memory and on a real server, or a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from tests.servers import ServerProcess
 
 
-@pytest.fixture(params=["memory", "valkey"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "bench" in metafunc.fixturenames:
+        in_cluster = metafunc.config.getoption("--server") == "cluster"
+        metafunc.parametrize("bench", ["memory", "cluster" if in_cluster else "valkey"], indirect=True)
+
+
+@pytest.fixture
 async def bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
     """A queue of the test's own; afterwards no worker may hold anything, and no dead job leaves traces."""
     kind = cast("str", request.param)

@@ -52,6 +52,7 @@ class Shop:
 
     def __init__(self, server: ServerProcess, name: str) -> None:
         self.server = server
+        self.port = server.port  # what is counted here is counted on one server
         self.queue = Queue(name, url=server.url)
         self.ran = 0
         self.keys = ShardKeys(name)
@@ -64,7 +65,7 @@ class Shop:
         self.task = self.queue.task(noop)
 
     def monitor(self) -> Monitor:
-        return Monitor("127.0.0.1", self.server.port)
+        return Monitor("127.0.0.1", self.port)
 
     async def settled(self, ran: int) -> None:
         """Until so many have run and been acked."""
@@ -145,6 +146,8 @@ async def test_a_lone_job_costs_three_script_calls(shop: Shop) -> None:
 async def test_bytes_per_scheduled_job(
     make_server: MakeServer, server_kind: ServerKind, queue_name: str
 ) -> None:
+    if str(server_kind) == "cluster":
+        pytest.skip("counted on one server")
     count = 10_000
     server = make_server("--appendonly", "no", kind=server_kind)
     queue = Queue(queue_name, url=server.url)

@@ -1,6 +1,7 @@
 """`shard`: the same test on memory and on each real server, with a look at the whole state when it ends.
 
-On servers each test runs twice: the scripts sent as such, and the same files deployed as a function library.
+On servers each test runs twice: the scripts sent as such, and the same files deployed as a function library;
+with `--server cluster` so too.
 Modules that define `KINDS` choose among "memory", "scripts" and "functions".
 """
 
@@ -10,12 +11,12 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-import redis.asyncio
 
 from aiodq._redis.backend import RedisBackend
 from aiodq._redis.scripts import Scripting
+from tests.clusters import open_client
 from tests.servers import SERVER_KINDS, ServerProcess
-from tests.shards import MemoryShard, OpenShard, RedisShard, Seeds
+from tests.shards import ClusterShard, MemoryShard, OpenShard, RedisShard, Seeds
 
 FUNCTIONS = " functions"
 
@@ -51,11 +52,11 @@ async def shard(request: pytest.FixtureRequest, shard_kind: str, queue_name: str
     server = cast("ServerProcess", request.getfixturevalue("server_of_shard"))
     scripting: Scripting = "functions" if shard_kind.endswith(FUNCTIONS) else "eval"
     backend = RedisBackend(url=server.url, scripting=scripting)
-    client = redis.asyncio.Redis(host="127.0.0.1", port=server.port)
-    shard = RedisShard(backend.store(queue_name), client, queue_name, shard_kind)
+    kind = ClusterShard if shard_kind.startswith("cluster") else RedisShard
+    shard = kind(backend.store(queue_name), open_client(server.url), queue_name, shard_kind)
     yield shard
     await _end(request, shard)
-    await client.aclose()
+    await shard.client.aclose()
     await backend.aclose()
     server.flush()
 

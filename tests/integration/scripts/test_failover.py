@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from aiodq._core.due import NOW, Due
 from aiodq._core.settlement import Acked, Buried, Deferred
 from aiodq._core.store import BATCH, DEDUPE_MS, REPLAY_MS, Entry
 from aiodq._memory.failover import Resent, Told
+from tests.servers import ServerProcess
 from tests.shards import HOUR_MS, MemoryShard, OpenShard, RedisShard, Seeds
 from tests.telling import finished, resend, sha
 
@@ -139,16 +142,16 @@ async def test_a_full_batch(shard: OpenShard) -> None:
 
 @pytest.mark.parametrize("replays", [False, True])
 async def test_acks_and_cancels_note_the_end_only_where_failovers_can_happen(
-    shard: OpenShard, replays: bool
+    shard: OpenShard, replays: bool, request: pytest.FixtureRequest
 ) -> None:
     if not isinstance(shard, RedisShard):
         pytest.skip("a memory has no failover")
     from aiodq._redis.backend import RedisBackend
 
-    port = shard.client.connection_pool.connection_kwargs["port"]
-    backend = RedisBackend(url=f"redis://127.0.0.1:{port}/0", replays=replays)
+    server = cast("ServerProcess", request.getfixturevalue("server_of_shard"))
+    backend = RedisBackend(url=server.url, replays=replays)
     queue = shard.keys.base.partition("{")[2].partition("}")[0]
-    other = RedisShard(backend.store(queue), shard.client, queue, shard.kind)
+    other = type(shard)(backend.store(queue), shard.client, queue, shard.kind)
     hand = await other.listener("w")
     names = ["acked", "expired", "retried", "buried", "cancelled"]
     await other.store.enqueue([Entry(name, b"body", NOW) for name in names[:4]])

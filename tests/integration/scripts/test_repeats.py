@@ -20,7 +20,7 @@ from aiodq._memory.failover import Resent, Told
 from aiodq._redis.faults import Lost
 from aiodq._redis.link import Link, Reply
 from aiodq._redis.scripts import load_scripts
-from tests.shards import HOUR_MS, LEASE_MS, OpenShard, RedisShard, Seeds
+from tests.shards import HOUR_MS, LEASE_MS, ClusterShard, OpenShard, RedisShard, Seeds
 from tests.telling import finished, resend, sha
 
 KINDS = ("scripts",)
@@ -38,7 +38,7 @@ class Thief:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._sha = b"none"
+        self._shas: tuple[bytes, ...] = ()
         self._steals = True
         self.sent: list[bytes] = []
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
@@ -47,7 +47,7 @@ class Thief:
 
         def send(link: Link, command: bytes) -> asyncio.Future[Reply]:
             future = real_send(link, command)
-            if self._sha not in command:
+            if not any(sha in command for sha in self._shas):
                 return future
             self.sent.append(command)
             return self._without_reply(future) if self._steals and len(self.sent) == 1 else future
@@ -55,10 +55,11 @@ class Thief:
         monkeypatch.setattr(Link, "send", send)
 
     def watch(self, name: str, *, steals: bool = True) -> None:
-        self._sha, self._steals, self.sent = load_scripts()[name].sha.encode(), steals, []
+        both = (load_scripts()[name], load_scripts(sharded=True)[name])
+        self._shas, self._steals, self.sent = tuple(script.sha.encode() for script in both), steals, []
 
     def rest(self) -> list[bytes]:
-        self._sha = b"none"
+        self._shas = ()
         return self.sent
 
     def _without_reply(self, future: asyncio.Future[Reply]) -> asyncio.Future[Reply]:
@@ -86,7 +87,7 @@ def thief(monkeypatch: pytest.MonkeyPatch) -> Thief:
 async def server_shard(shard: OpenShard) -> RedisShard:
     """Its scripts are loaded, so that the first call of each is carried out."""
     assert isinstance(shard, RedisShard)
-    for script in load_scripts().values():
+    for script in load_scripts(sharded=isinstance(shard, ClusterShard)).values():
         await shard.client.script_load(script.source)
     return shard
 
