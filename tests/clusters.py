@@ -57,6 +57,9 @@ class ClusterNode(ServerProcess):
 
 
 _CLUSTERED = (
+    # Replicas come as a user of their own, so that replication can be cut while clients go on.
+    *("--masteruser", "replica", "--masterauth", "secret"),
+    *("--user", "replica", "on", ">secret", "+psync", "+replconf", "+ping"),
     *("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"),
     *("--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-replica-validity-factor", "0"),
     *("--cluster-allow-replica-migration", "no"),
@@ -193,6 +196,12 @@ class Cluster:
         owner = target.node_id
         for node in (target, source, *(n for n in self.masters() if n not in (source, target))):
             node.say("CLUSTER", "SETSLOT", slot, "NODE", owner)
+
+    def cut_replication(self, master: ServerProcess) -> None:
+        """From now on nothing that this master acknowledges reaches its replica: a failover loses it."""
+        with master.client() as client:
+            client.execute_command("ACL", "SETUSER", "replica", "off")
+            client.execute_command("CLIENT", "KILL", "USER", "replica")
 
     def move(self, slot: int) -> ClusterNode:
         """Moves a slot to another master, key by key. Gives that one."""

@@ -242,7 +242,7 @@ async def test_b55_a_handler_whose_lease_is_lost_is_cancelled_and_told(
         await bench.until(lambda: bool(ends))
         assert run.lost
         await bench.until(lambda: first.health().running == 0)
-        assert runtime_of(first)._slots.free == 100
+        await bench.until(lambda: runtime_of(first)._slots.free == 100, "its slot is free again")
     assert ends == ["cancelled, stopping=True"]
     assert len(bench.told(LeaseMissed)) == 1
     assert bench.told(JobSettled) == []
