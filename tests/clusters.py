@@ -59,7 +59,7 @@ class ClusterNode(ServerProcess):
 _CLUSTERED = (
     # Replicas come as a user of their own, so that replication can be cut while clients go on.
     *("--masteruser", "replica", "--masterauth", "secret"),
-    *("--user", "replica", "on", ">secret", "+psync", "+replconf", "+ping"),
+    *("--user", "replica", "on", ">secret", "+@all", "~*", "&*"),
     *("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"),
     *("--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-replica-validity-factor", "0"),
     *("--cluster-allow-replica-migration", "no"),
@@ -93,7 +93,7 @@ class Cluster:
         return all(node.running for node in self.nodes)
 
     def start(self) -> Self:
-        """Starts what does not run; returns when all slots are served and all replicas in step."""
+        """Starts what does not run; returns when all slots are served and all replicas follow."""
         if self._formed and self.running:
             return self
         for node in self.nodes:
@@ -127,22 +127,20 @@ class Cluster:
         return all(node.state()["cluster_known_nodes"] == "6" for node in self.nodes)
 
     def wait_until_whole(self) -> None:
-        """Returns when all slots are served, and each master has a replica in step."""
+        """Returns when all slots are served, and each master has a replica that follows it."""
         wait_until(self._whole, _START_S, "the cluster is whole")
 
     def _whole(self) -> bool:
-        return all(node.state()["cluster_state"] == "ok" for node in self.nodes) and self.in_step() == 3
+        return all(node.state()["cluster_state"] == "ok" for node in self.nodes) and self.online() == 3
 
-    def in_step(self) -> int:
-        """How many replicas have all that their master has."""
+    def online(self) -> int:
+        """How many replicas follow their master."""
         count = 0
-        for node in self.nodes:
-            if node.role() == "master":
-                with node.client() as client:
-                    info = client.info("replication")
-                slaves = [v for k, v in info.items() if k.startswith("slave") and k[5:].isdigit()]
-                offset = info["master_repl_offset"]
-                count += sum(1 for s in slaves if s["state"] == "online" and s["offset"] >= offset)
+        for node in self.masters():
+            with node.client() as client:
+                info = client.info("replication")
+            slaves = [v for k, v in info.items() if k.startswith("slave") and k[5:].isdigit()]
+            count += sum(1 for slave in slaves if slave["state"] == "online" and slave["lag"] <= 1)
         return count
 
     def masters(self) -> list[ClusterNode]:

@@ -86,6 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
         lacking = ExitStack()
         lacking.enter_context(safeguards()[name]())
         config.add_cleanup(lacking.close)
+    parser.addoption(
+        "--cluster-of", choices=SERVER_KINDS, default="valkey", help="what the cluster is made of"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -150,10 +153,11 @@ def redis7(server_directory: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def cluster(server_directory: Path) -> Iterator[Cluster]:
-    """Three masters and three replicas of the bundled Valkey, for the whole run."""
-    require_server("valkey")
-    cluster = Cluster(server_directory / "cluster")
+def cluster(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[Cluster]:
+    """Three masters and three replicas, for the whole run; of the bundled Valkey (`--cluster-of` chooses)."""
+    kind = cast("ServerKind", request.config.getoption("--cluster-of"))
+    require_server(kind)
+    cluster = Cluster(server_directory / "cluster", kind)
     try:
         yield cluster.start()
     finally:

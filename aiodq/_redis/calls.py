@@ -80,10 +80,11 @@ class Call:
             elif isinstance(error, Lost | Refused):
                 if isinstance(error, Lost) and error.sent and first_sent is None:
                     first_sent = asked_at
+                if isinstance(error, Refused):
+                    await self._link.refused(elsewhere=error.elsewhere)
                 if self._patience.is_over(self._link, self._started, first_sent):
                     raise self._gave_up(error, sent=first_sent is not None) from error
                 if isinstance(error, Refused):
-                    await self._link.refused(elsewhere=error.elsewhere)
                     await asyncio.sleep(waits.next_s())
                 deployed, asked_at = False, time.monotonic()
                 again = await self._link.send(self._command)
