@@ -71,6 +71,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "masters and three replicas",
     )
     parser.addoption(
+        "--cluster-of", choices=SERVER_KINDS, default="valkey", help="what the cluster is made of"
+    )
+    parser.addoption(
         "--without",
         metavar="SAFEGUARD",
         help="take a safeguard out of the code under test, by its name in `tests.fault.mutations.safeguards` "
@@ -86,9 +89,6 @@ def pytest_configure(config: pytest.Config) -> None:
         lacking = ExitStack()
         lacking.enter_context(safeguards()[name]())
         config.add_cleanup(lacking.close)
-    parser.addoption(
-        "--cluster-of", choices=SERVER_KINDS, default="valkey", help="what the cluster is made of"
-    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
