@@ -10,6 +10,7 @@ import redis
 import redis.asyncio
 import redis.exceptions
 from redis.asyncio.cluster import ClusterNode as Startup
+from redis.asyncio.connection import SSLConnection
 
 from aiodq import Queue, Worker
 from aiodq._core.due import Due
@@ -291,7 +292,7 @@ def test_the_parts_of_a_url() -> None:
         "rediss+cluster://me:p%40ss@a,b:7000,[::1]:7001/0?socket_timeout=4&ssl_cert_reqs=none"
     )
     assert known.seeds == [("a", 6379), ("b", 7000), ("::1", 7001)]
-    assert known.kind is ways.SSLConnection
+    assert known.kind is SSLConnection
     assert known.settings == {
         "username": "me",
         "password": "p@ss",

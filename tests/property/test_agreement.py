@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hypothesis
 import pytest
-import redis.asyncio
 from hypothesis.stateful import run_state_machine_as_test
 
 from aiodq._redis.backend import RedisBackend
+from tests.clusters import Cluster, open_client
 from tests.property.machine import QueueMachine
 from tests.property.test_model import PHASES
-from tests.property.twins import START_US, SharedClockMemory, SharedClockRedis, Twin, scripts_with_a_clock
+from tests.property.twins import (
+    START_US,
+    SharedClockCluster,
+    SharedClockMemory,
+    SharedClockRedis,
+    Twin,
+    scripts_with_a_clock,
+)
 from tests.servers import ServerProcess
 
 
 @pytest.mark.slow
-def test_memory_and_server_agree(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_and_server_agree(server: ServerProcess | Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiodq._redis.calls.load_scripts", scripts_with_a_clock)
 
     class Twins(QueueMachine):
@@ -23,15 +30,13 @@ def test_memory_and_server_agree(server: ServerProcess, monkeypatch: pytest.Monk
 
         async def open(self) -> list[Twin]:
             self.backend = RedisBackend(url=server.url)
-            client = redis.asyncio.Redis(host="127.0.0.1", port=server.port)
-            await client.flushall()
-            on_server = SharedClockRedis(self.backend.store("q"), client, "q", server.kind)
+            server.flush()
+            kind = SharedClockCluster if isinstance(server, Cluster) else SharedClockRedis
+            on_server = kind(self.backend.store("q"), open_client(server.url), "q", server.kind)
             return [SharedClockMemory("q", START_US), on_server]
 
         async def close(self) -> None:
-            for twin in self.twins:
-                if isinstance(twin, SharedClockRedis):
-                    await twin.client.flushall()
+            server.flush()
             await super().close()
             await self.backend.aclose()
 

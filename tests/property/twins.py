@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from aiodq._core.lease import CLAIM_ID_LENGTH, Lease
 from aiodq._core.store import ClaimAnswer, Notice
 from aiodq._redis.scripts import Script, load_scripts
-from tests.shards import Hand, MemoryShard, RedisShard, State
+from tests.shards import ClusterShard, Hand, MemoryShard, RedisShard, State
 
 START_US = 4_102_444_800_000_000 + 123_456
 """New Year 2100: no lifetime that a script sets from the test's clock ends during the test."""
 
 CAPACITY = 3
-CLOCK_KEY = "clock-of-the-test"
+CLOCK_KEY = "clock-of-the-test:{q}"
+"""In the slot of the queue `q`."""
 
 
 class Clock:
@@ -55,14 +56,18 @@ class SharedClockRedis(RedisShard):
                 await self.client.delete(self.keys.named(name))
 
 
+class SharedClockCluster(SharedClockRedis, ClusterShard):
+    """The same in a cluster."""
+
+
 Twin = SharedClockMemory | SharedClockRedis
 
 
 @cache
-def scripts_with_a_clock() -> Mapping[str, Script]:
+def scripts_with_a_clock(*, sharded: bool = False) -> Mapping[str, Script]:
     """The scripts, but for where they take the time from."""
     found: dict[str, Script] = {}
-    for name, script in load_scripts().items():
+    for name, script in load_scripts(sharded=sharded).items():
         source = script.source.replace("redis.call('TIME')", f"redis.call('HMGET', '{CLOCK_KEY}', 's', 'us')")
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         found[name] = replace(script, source=source, sha=sha)
