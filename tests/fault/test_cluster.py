@@ -67,7 +67,7 @@ def step_down(cluster: Cluster, slot: int) -> tuple[float, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [move_slowly, move_at_once, step_down])
-async def test_a_busy_slot_on_the_move_loses_and_doubles_nothing(
+async def test_b114_a_busy_slot_on_the_move_loses_and_doubles_nothing(
     cluster: Cluster, queue_name: str, change: Change
 ) -> None:
     if change is move_at_once and cluster.nodes[0].kind == "redis7":
@@ -110,7 +110,9 @@ async def _first_run_after(shop: Shop, moment: float) -> float:
 
 
 @pytest.mark.slow
-async def test_killing_the_master_of_a_busy_slot_loses_nothing(cluster: Cluster, queue_name: str) -> None:
+async def test_b112_killing_the_master_of_a_busy_slot_loses_nothing(
+    cluster: Cluster, queue_name: str
+) -> None:
     slot, around, delays = queue_slot(queue_name), list[tuple[float, float]](), list[float]()
     async with open_shop(cluster.url, queue_name) as shop:
         for _ in range(ROUNDS):

@@ -182,7 +182,7 @@ async def test_a_run_whose_claim_was_lost_goes_on_or_is_run_again(
 ) -> None:
     """Its job waits at the new master. If the same worker claims it before its next renewal, the run goes on;
     if not, the renewal is refused, the handler is cancelled, and the job is run again."""
-    monkeypatch.setattr(backends, "leads_to_sentinels", _always)
+    monkeypatch.setattr(backends, "may_fail_over", _always)
     queue = Queue("q", url=own.url)
     started, ended, cancelled = list[str](), list[str](), list[str]()
 

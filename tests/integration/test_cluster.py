@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -23,8 +26,8 @@ from aiodq._redis.cluster import Topology
 from aiodq._redis.scripts import Scripting, library_source, load_scripts
 from aiodq._redis.store import RedisStore
 from tests.clusters import SLOTS, Cluster, ClusterNode, names_in, queue_slot
-from tests.conftest import MakeServer
-from tests.servers import ServerProcess, wait_until
+from tests.conftest import MakeServer, RunScript
+from tests.servers import ServerProcess, free_port, wait_until
 
 AMONG_NODES = ("replconf", "ping", "psync", "cluster", "role", "info", "client", "select", "hello")
 """What the nodes, and the looks of these tests, say beside what clients of the queue say."""
@@ -126,8 +129,84 @@ async def test_queues_on_one_node_share_a_connection(cluster: Cluster) -> None:
     await backend.aclose()
 
 
+async def test_b113_a_thousand_jobs_of_twenty_queues_take_two_calls_for_each_queue(cluster: Cluster) -> None:
+    names = [name for third in thirds() for name in itertools.islice(names_in(third), 7)][:20]
+    queues = [Queue(name, url=cluster.url) for name in names]
+    tasks = [queue.task(_nothing) for queue in queues]
+    async with contextlib.AsyncExitStack() as stack:
+        for queue, task in zip(queues, tasks, strict=True):
+            await stack.enter_async_context(queue)
+            await task.after(3600).enqueue(-1)
+        before = said_to(cluster.masters())["evalsha"]
+        jobs = [
+            queue.enqueue_many([task.after(3600).job(n) for n in range(50)])
+            for queue, task in zip(queues, tasks, strict=True)
+        ]
+        outcomes = await asyncio.gather(*jobs)
+        assert [[job.created for job in made] for made in outcomes] == [[True] * 50] * 20
+        # Up to 31 jobs go in one call; more are worth a second one beside it.
+        assert said_to(cluster.masters())["evalsha"] - before <= 2 * 20
+        assert {cluster.master_of(queue_slot(name)).port for name in names} == {
+            node.port for node in cluster.masters()
+        }
+    cluster.flush()
+
+
+def thirds() -> list[range]:
+    return [range(n * SLOTS // 3, (n + 1) * SLOTS // 3) for n in range(3)]
+
+
+async def _nothing(n: int) -> None: ...
+
+
+_WORKER = """
+import asyncio, sys
+from aiodq import Queue, Worker
+
+queue = Queue(sys.argv[1], url=sys.argv[2])
+
+@queue.task
+async def work(n: int) -> None:
+    print("started", n, flush=True)
+    await asyncio.sleep(3600)
+
+async def main() -> None:
+    async with queue, Worker(queue, concurrency=5):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_b118_a_killed_workers_jobs_run_again_within_a_second(
+    cluster: Cluster, queue_name: str, run_script: RunScript
+) -> None:
+    """Presence by sharded channels: what `SHARDNUMSUB` says on the node of the slot."""
+    ran: list[int] = []
+    queue = Queue(queue_name, url=cluster.url)
+
+    @queue.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    victim = run_script(_WORKER, queue_name, cluster.url)
+    async with queue:
+        for n in range(5):
+            await work.enqueue(n)
+        for _ in range(5):
+            await asyncio.to_thread(victim.wait_for, "started")
+        async with Worker(queue):
+            await asyncio.sleep(3.5)  # it is steady
+            killed = time.monotonic()
+            victim.kill()
+            await asyncio.to_thread(wait_until, lambda: len(ran) == 5)
+            assert time.monotonic() - killed < 1.5
+    assert sorted(ran) == list(range(5))
+
+
 @pytest.mark.parametrize("scripting", ["eval", "functions"])
-async def test_a_node_that_does_not_know_the_scripts_learns_them(
+async def test_b112_a_node_that_does_not_know_the_scripts_learns_them(
     cluster: Cluster, queue_name: str, scripting: Scripting
 ) -> None:
     """A slot that moves to a new node: there the script cache is empty."""
@@ -255,10 +334,53 @@ async def test_a_single_server_is_no_cluster(valkey: ServerProcess) -> None:
     await backend.aclose()
 
 
+def _alone() -> tuple[str, ...]:
+    """Settings of a cluster of one node."""
+    return ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+
+
+async def test_a_password_is_said_to_every_node(make_server: MakeServer) -> None:
+    server = make_server(*_alone())
+    with server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
+        client.acl_setuser(
+            "shop",
+            enabled=True,
+            passwords=["+p@ss"],
+            keys=["aiodq:*"],
+            channels=["aiodq:*"],
+            commands=_RIGHTS,
+        )
+    backend = RedisBackend(url=f"redis+cluster://shop:p%40ss@127.0.0.1:{server.port}")
+    store = backend.store("q")
+    notices: list[Notice] = []
+    worker = store.worker(new_sender_id(), notices.append)
+    ears = asyncio.create_task(worker.listen())
+    assert (await store.enqueue([Entry("a", b"", Due(0))]))[0].created
+    await asyncio.to_thread(wait_until, lambda: Notice("connected") in notices)
+    answer = (await worker.turn([], ClaimRequest(want=1, lease_ms=1000))).claim
+    assert answer is not None
+    assert not answer.deaf
+    ears.cancel()
+    await asyncio.wait([ears])
+    await worker.aclose()
+    await backend.aclose()
+
+    backend = RedisBackend(url=f"redis+cluster://shop:wrong@127.0.0.1:{server.port}")
+    with pytest.raises(StoreUnavailable, match=r"cannot reach.*invalid username-password"):
+        await backend.store("q").enqueue([Entry("a", b"", Due(0))])
+    await backend.aclose()
+
+
+_RIGHTS = [
+    *("+@read", "+@write", "+@scripting", "+@connection", "+publish", "+spublish", "+ssubscribe"),
+    *("+sunsubscribe", "+pubsub", "+info", "+time", "+cluster|slots", "+command|info"),
+]
+
+
 async def test_a_cluster_without_sharded_channels_is_refused(make_server: MakeServer) -> None:
     """As before Redis 7.0."""
-    clustered = ("--cluster-enabled", "yes", "--cluster-port", "0")
-    server = make_server(*clustered, "--rename-command", "SPUBLISH", "")
+    server = make_server(*_alone(), "--rename-command", "SPUBLISH", "")
     backend = RedisBackend(url=f"redis+cluster://127.0.0.1:{server.port}")
     with pytest.raises(ConfigError, match=r"needs Redis 7\.0"):
         await backend.store("q").enqueue([Entry("a", b"", Due(0))])
@@ -266,7 +388,7 @@ async def test_a_cluster_without_sharded_channels_is_refused(make_server: MakeSe
 
 
 async def test_a_slot_that_nobody_serves_is_waited_for(make_server: MakeServer) -> None:
-    server = make_server("--cluster-enabled", "yes", "--cluster-port", "0")
+    server = make_server(*_alone())
     backend = RedisBackend(url=f"redis+cluster://127.0.0.1:{server.port}")
     waiting = asyncio.create_task(backend.store("q").enqueue([Entry("a", b"", Due(0))]))
     await asyncio.sleep(0.5)

@@ -21,6 +21,7 @@ KINDS: Final = {
     "Wake up": "B90 B93 B94 B96 B98",
     "Client pool and cancellation": "B99 B102",
     "Server refusal and script": "B103 B105 B106 B108 B110",
+    "Cluster": "B112 B113 B114 B117 B118",
     "Cron and clock": "B120 B122 B123 B125 B127 B129 B131",
     "Retry and backoff": "B132 B135 B136 B139 B140",
     "Shutdown and deploy": "B141 B143 B144 B147 B148 B149",
