@@ -86,9 +86,10 @@ class Storm:
             frozen = bool(answer.leases) and roll < 0.3
             if answer.leases and not self.overtaken:
                 # Chance alone may leave every frozen worker its jobs: one at least is to come too late.
-                frozen, roll, self.overtaken = True, 0.2, True
-                await self._until_taken_over(answer.leases[0])
-            await asyncio.sleep((1.2 if frozen else self.dice.random() * 0.6) * LEASE_MS / 1000)
+                frozen, self.overtaken = False, True
+                self.overtaken = await self._until_taken_over(answer.leases[0])
+            else:
+                await asyncio.sleep((1.2 if frozen else self.dice.random() * 0.6) * LEASE_MS / 1000)
             if frozen and roll < 0.1:
                 self._note("stop", hand.id, since_ms)
                 continue  # and never comes back to these
@@ -98,12 +99,15 @@ class Storm:
             if self.recorder.now_ms() - since_ms > LEASE_MS * 0.9:  # frozen, or a slow machine
                 self._note("stop", hand.id, since_ms)
 
-    async def _until_taken_over(self, lease: Lease) -> None:
+    async def _until_taken_over(self, lease: Lease) -> bool:
+        """Whether another worker holds the job now; false when it is over, or the storm is."""
         loop = asyncio.get_running_loop()
         while loop.time() < self.until:
-            if (await self.lab.state()).lease.get(lease.job_id) != lease.token:
-                return
-            await asyncio.sleep(0.01)
+            token = (await self.lab.state()).lease.get(lease.job_id)
+            if token != lease.token:
+                return token is not None
+            await asyncio.sleep(0.005)
+        return False
 
     def _settlement(self, lease: Lease) -> Settlement:
         roll = self.dice.random()
