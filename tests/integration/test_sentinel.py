@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -100,7 +100,7 @@ def bulk(*texts: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def told(*answers: bytes) -> AsyncIterator[sentinel.Master]:
+async def told(*answers: bytes) -> AsyncGenerator[sentinel.Master]:
     """Who is master, by Sentinels that give these answers to whatever comes; `b""`: one that says nothing."""
 
     talks: set[asyncio.Task[None] | None] = set()
