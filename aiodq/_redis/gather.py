@@ -15,13 +15,16 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 """Payload bytes after which a call is sent even if it has room for more jobs; a single larger job travels
 alone."""
 
-LANES: Final = 4
-"""Calls on their way at a time, as long as there are full batches: the server works on one while the next is
-packed and the answer to the last is read."""
-
 WORTH_A_CALL: Final = 32
 """So many jobs are a second call beside one that is on its way: with a hundred callers who wait for their
 answers, two calls of fifty take turns in the server and in here."""
+
+_OPENS_AT: Final = (1, WORTH_A_CALL, 2 * BATCH, 3 * BATCH)
+"""How many jobs must wait for the first, second … call on its way. With full batches the server works on one
+while the next is packed and the answer to the last is read."""
+
+LANES: Final = len(_OPENS_AT)
+"""Calls on their way at a time, at most."""
 
 _NOT_YET: Final[list[Placed]] = []
 """Stands where the answers of a call on its way will be."""
@@ -102,7 +105,7 @@ class Gatherer:
         if self._doubtful:
             for lane in self._doubtful.difference(lanes):
                 lanes[lane] = asyncio.create_task(self._run(lane))
-        while len(lanes) < LANES and self._waiting >= (1, WORTH_A_CALL, 2 * BATCH, 3 * BATCH)[len(lanes)]:
+        while len(lanes) < LANES and self._waiting >= _OPENS_AT[len(lanes)]:
             lane = next(number for number in range(LANES) if number not in lanes)
             lanes[lane] = asyncio.create_task(self._run(lane))
 

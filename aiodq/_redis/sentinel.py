@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, Protocol, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -36,8 +37,7 @@ log = logging.getLogger("aiodq.redis")
 
 
 class Master:
-    """Who is the master of `service`, by these Sentinels. They may be limited to `SENTINEL MASTER` and
-    `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+    """Who is the master of `service`, by these Sentinels.
 
     Args:
         addresses: of the Sentinels.
@@ -56,9 +56,9 @@ class Master:
         }
 
     async def find(self) -> Address:
-        """Asks all Sentinels at once, until more than half have answered, and believes the one that knows of
-        the latest election: just after it, others still name the old master. Raises ConnectionError when
-        none names one."""
+        """Asks all Sentinels at once, until more than half have named a master, and believes the one that
+        knows of the latest election: just after it, others still name the old master. Raises ConnectionError
+        when none names one."""
         asking = {asyncio.ensure_future(self._ask(address)) for address in self._addresses}
         waiting, named = asking, list[tuple[int, Address]]()
         try:
@@ -68,13 +68,16 @@ class Master:
         finally:
             for task in waiting:
                 task.cancel()
+            if waiting:
+                await asyncio.wait(waiting)
         if not named:
             asked = ", ".join(f"{host}:{port}" for host, port in self._addresses)
             raise ConnectionError(f"none of the Sentinels {asked} names a master of {self.service!r}")
-        return max(named)[1]
+        return max(named, key=itemgetter(0))[1]
 
     async def _ask(self, address: Address) -> tuple[int, Address] | None:
-        """The number of the latest election that this Sentinel knows of, and whom it names."""
+        """The number of the latest election that this Sentinel knows of (0: it may not say), and whom it
+        names."""
         connection = cast(PlainConnection, self._kind(host=address[0], port=address[1], **self._settings))
         try:
             await connection.connect()
@@ -85,15 +88,24 @@ class Master:
             answer = await connection.read_response(disable_decoding=True)
             if answer is None:
                 return None
-            known = cast(list[bytes], await connection.read_response(disable_decoding=True))
+            election = await _election(connection)
         except (*CONNECTION_ERRORS, foreign.ResponseError) as error:
             log.debug("Sentinel %s:%d: %s", *address, error)
             return None
         finally:
             await close_quietly(connection)
         host, port = cast(list[bytes], answer)
-        facts = dict(zip(known[::2], known[1::2], strict=True))
-        return int(facts.get(b"config-epoch", 0)), (host.decode(), int(port))
+        return election, (host.decode(), int(port))
+
+
+async def _election(connection: PlainConnection) -> int:
+    """Reads the answer to `SENTINEL MASTER`, which a user of few rights may be refused."""
+    try:
+        told = cast(list[bytes], await connection.read_response(disable_decoding=True))
+    except foreign.ResponseError as error:
+        log.debug("a Sentinel does not tell of elections: %s", error)
+        return 0
+    return int(dict(zip(told[::2], told[1::2], strict=True))[b"config-epoch"])
 
 
 class _ToMaster(Connection):

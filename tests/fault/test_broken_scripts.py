@@ -30,13 +30,16 @@ STORM_S = 4.0
 
 
 class Storm:
-    """Three workers over one shard, who freeze beyond their leases at random and lose replies."""
+    """Three workers over one shard, who freeze beyond their leases at random, and a producer behind a line of
+    its own who loses replies while they work on."""
 
-    def __init__(self, lab: Lab, recorder: Recorder, seed: int) -> None:
+    def __init__(self, lab: Lab, producers: Lab, recorder: Recorder, seed: int) -> None:
         self.lab = lab
+        self.producers = producers
         self.recorder = recorder
         self.dice = random.Random(seed)
         self.until = 0.0
+        self.overtaken = False
         self.refused = 0
         """Calls that a broken script could not even answer."""
 
@@ -57,15 +60,15 @@ class Storm:
         for at in range(0, JOBS, 4):
             entries = [Entry(f"j{at + n}", b"", Due(dice.randrange(200))) for n in range(4)]
             if at in (8, 24):
-                loss = self.lab.proxy.lose_reply("enqueue", how="cut", hold=True)
-                calling = asyncio.ensure_future(self.lab.store.enqueue(entries))
+                loss = self.producers.proxy.lose_reply("enqueue", how="cut", hold=True)
+                calling = asyncio.ensure_future(self.producers.store.enqueue(entries))
                 await loss.happened.wait()
                 self._note("cut")
                 await asyncio.sleep(0.5)  # the jobs are run while their producer waits for its answer
-                self.lab.proxy.go_on()
+                self.producers.proxy.go_on()
                 await calling
             else:
-                await self.lab.store.enqueue(entries)
+                await self.producers.store.enqueue(entries)
             await asyncio.sleep(0.01)
 
     async def _work(self, hand: Hand, writing: asyncio.Task[None]) -> None:
@@ -81,7 +84,12 @@ class Storm:
                 self.recorder.write(Started(self.recorder.now_ms(), hand.id, lease.job_id, lease.fence))
             since_ms, roll = self.recorder.now_ms(), self.dice.random()
             frozen = bool(answer.leases) and roll < 0.3
-            await asyncio.sleep((1.2 if frozen else self.dice.random() * 0.6) * LEASE_MS / 1000)
+            if answer.leases and not self.overtaken:
+                # Chance alone may leave every frozen worker its jobs: one at least is to come too late.
+                frozen, self.overtaken = False, True
+                self.overtaken = await self._until_taken_over(answer.leases[0])
+            else:
+                await asyncio.sleep((1.2 if frozen else self.dice.random() * 0.6) * LEASE_MS / 1000)
             if frozen and roll < 0.1:
                 self._note("stop", hand.id, since_ms)
                 continue  # and never comes back to these
@@ -90,6 +98,16 @@ class Storm:
             await hand.settle(*map(self._settlement, answer.leases))
             if self.recorder.now_ms() - since_ms > LEASE_MS * 0.9:  # frozen, or a slow machine
                 self._note("stop", hand.id, since_ms)
+
+    async def _until_taken_over(self, lease: Lease) -> bool:
+        """Whether another worker holds the job now; false when it is over, or the storm is."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < self.until:
+            token = (await self.lab.state()).lease.get(lease.job_id)
+            if token != lease.token:
+                return token is not None
+            await asyncio.sleep(0.005)
+        return False
 
     def _settlement(self, lease: Lease) -> Settlement:
         roll = self.dice.random()
@@ -121,8 +139,11 @@ async def storm(
         stack.enter_context(recording_producer(recorder))
         if mutation is not None:
             stack.enter_context(broken(MUTATIONS[mutation]))
-        async with open_lab(server, queue, check=False) as lab:
-            storming = Storm(lab, recorder, seed)
+        async with (
+            open_lab(server, queue, check=False) as lab,
+            open_lab(server, queue, check=False) as producers,
+        ):
+            storming = Storm(lab, producers, recorder, seed)
             await storming.run()
             final = await lab.state()
     return check(read(folder), final, late_ms=60_000), storming.refused

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fault.events import Claimed
 from tests.fault.lab import rounds
-from tests.fault.processes import held_by, restarts_ms
+from tests.fault.processes import held_by
 from tests.fault.site import SLOW_MACHINE_MS, open_site
 from tests.servers import ServerProcess
 
@@ -37,17 +37,13 @@ async def test_a_killed_worker_of_three_loses_none_of_1000_jobs(
             # One that holds something: the first in the row may take nearly everything.
             now_ms, told = site.fleet.recorder.now_ms(), site.fleet.history()
             victim = max(workers, key=lambda worker: len(held_by(told, worker.name, now_ms)))
-            killed_ms = await asyncio.to_thread(site.fleet.kill, victim)
-            events, verdict = await site.come_to_rest()
-            held = held_by(events, victim.name, killed_ms)
-            again_ms = restarts_ms(events, held, killed_ms)
-            print(f"{server.kind}: held {len(held)}, restarted after {again_ms[:1]}..{again_ms[-1:]} ms")
-            assert verdict.broken() == {}, str(verdict)
-            assert verdict.acknowledged == len(verdict.ok) == 1000
-            assert held
-            assert set(verdict.duplicated) <= set(held)
-            assert len(again_ms) >= len(held) - 1
-            assert again_ms[-1] <= 1000 + SLOW_MACHINE_MS
+            after = await site.after_kill(victim)
+            assert after.verdict.broken() == {}, str(after.verdict)
+            assert after.verdict.acknowledged == len(after.verdict.ok) == 1000
+            assert after.held
+            assert set(after.verdict.duplicated) <= after.held
+            assert len(after.again_ms) >= len(after.held) - 1
+            assert after.again_ms[-1] <= 1000 + SLOW_MACHINE_MS
 
 
 async def test_behind_a_backlog_a_killed_workers_jobs_come_first_as_soon_as_slots_are_free(
@@ -59,16 +55,12 @@ async def test_behind_a_backlog_a_killed_workers_jobs_come_first_as_soon_as_slot
         victim, _ = await site.start(2)
         await site.write(80, run_s)
         await asyncio.sleep(STEADY_S + 0.2)
-        killed_ms = await asyncio.to_thread(site.fleet.kill, victim)
-        events, verdict = await site.come_to_rest()
-        held = held_by(events, victim.name, killed_ms)
-        again_ms = restarts_ms(events, held, killed_ms)
-        print(f"held {len(held)}, restarted after {again_ms[:1]}..{again_ms[-1:]} ms")
-        assert verdict.broken() == {}, str(verdict)
-        assert len(held) == slots
-        assert set(verdict.duplicated) <= set(held)
+        after = await site.after_kill(victim)
+        assert after.verdict.broken() == {}, str(after.verdict)
+        assert len(after.held) == slots
+        assert set(after.verdict.duplicated) <= after.held
         # found out within a second; half of the free slots may go to due jobs
-        assert again_ms[-1] <= (1.0 + 2 * run_s) * 1000 + SLOW_MACHINE_MS
+        assert after.again_ms[-1] <= (1.0 + 2 * run_s) * 1000 + SLOW_MACHINE_MS
 
 
 async def test_without_presence_held_jobs_restart_when_their_leases_run_out(
@@ -80,15 +72,11 @@ async def test_without_presence_held_jobs_restart_when_their_leases_run_out(
         await asyncio.sleep(lease_s)
         await site.write(400, 0.2)
         await asyncio.sleep(0.5)
-        killed_ms = await asyncio.to_thread(site.fleet.kill, victim)
-        events, verdict = await site.come_to_rest()
-        held = held_by(events, victim.name, killed_ms)
-        again_ms = restarts_ms(events, held, killed_ms)
-        print(f"held {len(held)}, restarted after {again_ms[:1]}..{again_ms[-1:]} ms")
-        assert verdict.broken() == {}, str(verdict)
-        assert held
-        assert set(verdict.duplicated) <= set(held)
-        assert again_ms[-1] <= (lease_s + 1) * 1000 + SLOW_MACHINE_MS
+        after = await site.after_kill(victim)
+        assert after.verdict.broken() == {}, str(after.verdict)
+        assert after.held
+        assert set(after.verdict.duplicated) <= after.held
+        assert after.again_ms[-1] <= (lease_s + 1) * 1000 + SLOW_MACHINE_MS
 
 
 async def test_a_frozen_process_and_lost_subscriptions_are_no_death(

@@ -89,6 +89,8 @@ async def test_work_resumes_within_two_seconds_of_each_outage(valkey: ServerProc
             await suffer(line, dice, resumed_s)
             outcomes = [event.outcome for event in line.events if isinstance(event, JobSettled)]
             assert set(outcomes) == {"ack"}
+            names = [name for name, _ in line.starts]
+            assert len(names) == len(set(names)) == 3 * EACH, "each ran once"
 
     async with asyncio.TaskGroup() as group:
         for number in range(math.ceil(OUTAGES / EACH)):

@@ -59,6 +59,22 @@ async def test_b96_a_job_whose_notice_is_lost_runs_within_the_longest_sleep(
         assert line.starts[-1][1] - enqueued > 0.5, "nobody told it"
 
 
+async def test_after_a_hurt_link_a_worker_looks_though_its_notices_are_lost(
+    valkey: ServerProcess, queue_name: str
+) -> None:
+    """Its call was answered late and on the same connection, so nothing else tells."""
+    async with open_line(valkey, queue_name, lease=30) as line:
+        await line.put("running", 0.1)
+        await line.started("running")
+        line.proxy.swallow_pushes = True
+        line.proxy.hold()
+        await line.put("unheard", after_s=0.5)
+        await asyncio.sleep(1.5)
+        line.proxy.go_on()
+        await line.started("unheard", within_s=SLOW_MACHINE_S)
+        assert line.proxy.stats.swallowed > 0
+
+
 async def test_b93_jobs_are_on_time_after_the_subscriptions_were_killed(
     valkey: ServerProcess, queue_name: str
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,70 @@ async def test_unreachable_sentinels_are_named() -> None:
     ):
         await backend.store("q").enqueue([Entry("a", b"", Due(0))])
     await backend.aclose()
+
+
+def bulk(*texts: str) -> bytes:
+    """A reply of the protocol: an array of strings."""
+    return b"".join([b"*%d\r\n" % len(texts), *(b"$%d\r\n%s\r\n" % (len(t), t.encode()) for t in texts)])
+
+
+@contextlib.asynccontextmanager
+async def told(*answers: bytes) -> AsyncGenerator[sentinel.Master]:
+    """Who is master, by Sentinels that give these answers to whatever comes; `b""`: one that says nothing."""
+
+    talks: set[asyncio.Task[None] | None] = set()
+
+    async def converse(answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.current_task())
+        while (asked := await reader.read(4096)) and not asked.endswith(b"mymaster\r\n"):
+            writer.write(b"+OK\r\n" * asked.count(b"*"))  # redis-py introduces itself
+        if answer:
+            writer.write(answer)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(
+                await asyncio.start_server(partial(converse, answer), "127.0.0.1", 0)
+            )
+            for answer in answers
+        ]
+        addresses = [server.sockets[0].getsockname()[:2] for server in servers]
+        yield sentinel.Master(addresses, "mymaster", {})
+        await asyncio.gather(*filter(None, talks))
+
+
+OLD = bulk("10.0.0.9", "6379") + bulk("name", "mymaster", "config-epoch", "7")
+NEW = bulk("10.0.0.1", "6379") + bulk("config-epoch", "8", "name", "mymaster")
+DISCREET = bulk("10.0.0.5", "6379") + b"-NOPERM no right to SENTINEL MASTER\r\n"
+SILENT = b""
+UNKNOWING = b"*-1\r\n-ERR No such master with that name\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "host"),
+    [
+        ((OLD, NEW, SILENT), "10.0.0.1"),
+        ((NEW, SILENT, OLD), "10.0.0.1"),
+        ((NEW, UNKNOWING, OLD), "10.0.0.1"),
+        ((DISCREET, SILENT, OLD), "10.0.0.9"),
+        ((DISCREET, SILENT, SILENT), "10.0.0.5"),
+        ((DISCREET,), "10.0.0.5"),
+    ],
+)
+async def test_the_sentinel_that_knows_of_the_latest_election_is_believed(
+    answers: tuple[bytes, ...], host: str
+) -> None:
+    async with told(*answers) as master:
+        assert await master.find() == (host, 6379)
+
+
+async def test_sentinels_that_name_nobody_are_an_error() -> None:
+    async with told(UNKNOWING, SILENT) as master:
+        with pytest.raises(ConnectionError, match="none of the Sentinels"):
+            await master.find()
 
 
 def test_the_parts_of_a_url() -> None:
