@@ -41,6 +41,9 @@ class Entry:
 
 _OURS = ("redis[hiredis]==8.1.0", "anyio==4.16.0", "msgspec==0.23.0", "uvloop==0.23.0")
 
+_REDIS_7 = "redis==7.4.1"
+"""For peers whose blocking calls do not fit the newer one's default of 5 s for each reply."""
+
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
@@ -58,8 +61,8 @@ ENTRIES: dict[str, Entry] = {
         Entry("taskiq", "taskiq", ("taskiq-redis==1.2.4", "taskiq==0.13.0", "uvloop==0.23.0")),
         Entry("streaq", "streaq", ("streaq==7.2.0", "uvloop==0.23.0")),
         Entry("docket", "docket", ("pydocket==0.27.0", "uvloop==0.23.0")),
-        Entry("bullmq-py", "bullmq", ("bullmq==3.4.4", "uvloop==0.23.0")),
-        Entry("celery", "celery", ("celery[redis]==5.7.0", "hiredis==3.5.0"), loop="plain"),
+        Entry("bullmq-py", "bullmq", ("bullmq==3.4.4", _REDIS_7, "hiredis==3.5.0", "uvloop==0.23.0")),
+        Entry("celery", "celery", ("celery[redis]==5.7.0", _REDIS_7, "hiredis==3.5.0"), loop="plain"),
         Entry("ardiq", "ardiq", ("ardiq==1.2.0", "uvloop==0.23.0"), note="Rust core"),
         Entry("mayu", "mayu", ("mayu==0.2.5", "uvloop==0.23.0"), note="Rust core"),
         Entry("bullmq-node", "bullmq_node.mjs", ("bullmq@6.7.0", "ioredis@6.0.0"), node=True, note="Node"),

@@ -41,8 +41,7 @@ class Question:
     Attributes:
         measure: one measurement; gives values by the metrics' names. A list under `_late` holds latenesses in
             ms, which are pooled over the rounds into `p50`, `p99` and `max`.
-        bars: what issue-independent readers should compare with: metric -> (limit, "most" or "least").
-        quick_rounds: rounds in a quick run.
+        bars: limits of our own: metric -> (limit, "most" or "least").
     """
 
     name: str

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import overload
 
 from aiodq._core.due import NOW, Due
 from aiodq._core.durations import Duration, delay_ms, instant_ms
 from aiodq._core.errors import ConfigError
 from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry
-from aiodq._core.store import Placed, Store
+from aiodq._core.store import Entry, Placed, Store
+
+
+class _Entries(Sequence[Entry]):
+    """The entries of jobs, each made when a store takes it: of many jobs, the first are with the server
+    then."""
+
+    def __init__(self, jobs: list[NewJob[object]]) -> None:
+        self._jobs = jobs
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Entry]: ...
+    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
+        if isinstance(at, slice):
+            return [to_entry(job) for job in self._jobs[at]]
+        return to_entry(self._jobs[at])
 
 
 def check_job(job: object, queue: str) -> None:
@@ -25,7 +46,7 @@ async def place(store: Store, jobs: Iterable[NewJob[object]]) -> list[Placed]:
     """Writes checked jobs, in their order; those that replace others apart from those that do not."""
     placed: list[Placed] = []
     for replaces, some in groupby(jobs, key=_replaces):
-        entries = [to_entry(job) for job in some]
+        entries = _Entries(list(some))
         placed += await (store.replace(entries) if replaces else store.enqueue(entries))
     return placed
 

@@ -27,7 +27,7 @@ from aiodq._redis.wire import Connection, Wire, open_wire
 __all__ = ["Backoff", "Connection", "Line", "Link", "Reply", "close_quietly", "pack"]
 
 BACKOFF_FIRST_S: Final = 0.05
-BACKOFF_CAP_S: Final = 1.0
+BACKOFF_CAP_S: Final = 0.5
 """Reconnecting waits at most this long between tries: keepers must renew before somebody else becomes steady
 (3 s)."""
 
@@ -72,7 +72,7 @@ async def connect(connection: Connection) -> None:
 
 
 class Backoff:
-    """Waiting times between tries to reconnect: doubling, jittered, capped at a second, endless."""
+    """Waiting times between tries to reconnect: doubling, jittered, capped at half a second, endless."""
 
     def __init__(self) -> None:
         self._failures = 0

@@ -26,6 +26,7 @@ class Taskiq(Contender):
             consumer_id="0",
             idle_timeout=lease_ms,
             unacknowledged_lock_timeout=setup.lease_s,
+            socket_timeout=None,  # redis-py's 5 s would cut its blocking reads short
         )
         self.source = ListRedisScheduleSource(setup.url)
         self.tasks = {name: self.broker.task(task_name=name)(fn) for name, fn in TASKS.items()}
