@@ -18,7 +18,6 @@ Duration: TypeAlias = float | timedelta
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _MAX_S: Final = MAX_DELAY_MS // 1000
-_NO_PART: Final = 0
 _SECONDS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
@@ -43,7 +42,10 @@ def summed_delay_ms(delay: Duration, *, days: float, hours: float, minutes: floa
     Raises:
         TypeError, ValueError: as `delay_ms`; the message names the part.
     """
-    if days is hours is minutes is seconds is _NO_PART:  # the usual case, `after(1800)`
+    # The usual case, `after(1800)`: no part is anything but its default.
+    if type(days) is type(hours) is type(minutes) is type(seconds) is int and not (
+        days or hours or minutes or seconds
+    ):
         return delay_ms(delay)
     parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
     total = _whole_ms(delay, "after")
