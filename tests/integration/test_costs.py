@@ -43,7 +43,7 @@ _ELEMENTS: dict[str, Callable[[int, int], float]] = {
     "ZADD": lambda arguments, commands: (arguments - commands) / 2,
     "HSET": lambda arguments, commands: (arguments - commands) / 2,
     "HSETNX": lambda _, commands: commands,
-    "ZREMRANGEBYRANK": lambda *_: JOBS,  # each job leaves the schedule once
+    "ZREMRANGEBYRANK": lambda _, __: JOBS,  # each job leaves the schedule once
     "ZREM": lambda arguments, commands: arguments - commands,
     "HDEL": lambda arguments, commands: arguments - commands,
     "HMGET": lambda arguments, commands: arguments - commands,
