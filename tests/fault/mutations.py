@@ -39,8 +39,8 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "claim without leaving the schedule": Mutation(
         "a claimed job can be claimed again",
-        "if #leaving > 0 then redis.call('ZREM'",
-        "if false then redis.call('ZREM'",
+        "if #ids > lapsed then redis.call('ZREMRANGEBYRANK'",
+        "if false then redis.call('ZREMRANGEBYRANK'",
     ),
     "pop, then push": Mutation(
         "a retry takes the job out, and dies before it is put in again",
