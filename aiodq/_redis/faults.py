@@ -12,7 +12,7 @@ from typing import Final
 
 from redis import exceptions as foreign
 
-from aiodq._core.errors import AiodqError, NewerProtocol, QueueFull, ScriptError
+from aiodq._core.errors import AiodqError, NewerProtocol, QueueFull, ScriptError, WrongOrder
 
 
 class Lost(Exception):
@@ -37,6 +37,10 @@ class Refused(Exception):
 
 class UnknownScript(Exception):
     """The server does not know the script (or function): deploy it and send the call again."""
+
+
+class Unordered(Exception):
+    """The queue has no order yet, which this caller wants to keep."""
 
 
 CONNECTION_ERRORS: Final = (foreign.ConnectionError, foreign.TimeoutError, OSError, EOFError)
@@ -66,6 +70,15 @@ def refusal(error: Exception, *, call: str) -> Exception:
             NewerProtocol(
                 f"the queue has layout version {version[1] if version else '?'}, which this aiodq does not "
                 f"speak: {call} changed nothing; upgrade this process"
+            ),
+            error,
+        )
+    if code == "UNORDERED":
+        return _caused(Unordered(text), error)
+    if code == "ORDERED":
+        return _caused(
+            WrongOrder(
+                f"the queue is first in, first out, and {call} changed nothing: pass fifo=True to this Queue too"
             ),
             error,
         )

@@ -18,7 +18,9 @@ KINDS: Final[dict[str, str]] = {
     "tally": "HASH: t:<id> history, c:<id> crashes, i:<id> interruptions; only for jobs that have any",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
-    "meta": "HASH: exceptions only: v (layout version), paused (reason)",
+    "order": "HASH: job id -> its number and a colon, as in the schedule; only in first-in-first-out queues",
+    "seq": "STRING, one day: last number",
+    "meta": "HASH: exceptions only: v (layout version), paused (reason), fifo",
     "done0": "HASH, lifetime: done marks, one of a ring of three: job id -> its due time, ms",
     "done1": "HASH, lifetime: the same",
     "done2": "HASH, lifetime: the same",
@@ -29,15 +31,19 @@ KINDS: Final[dict[str, str]] = {
 """Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
 
 
-SPARE: Final = frozenset({"fence", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"})
+SPARE: Final = frozenset({"fence", "idle", "workers", "seq", "done0", "done1", "done2", "past0", "past1", "past2"})
 """Keys that nothing is lost with: workers write them anew."""
 
 
 class ShardKeys:
-    """The names of one shard, encoded once."""
+    """The names of one shard, encoded once. `fifo`: its jobs have an order."""
 
-    def __init__(self, queue: str, *, prefix: str = "aiodq", shard: int | None = None) -> None:
+    def __init__(
+        self, queue: str, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+    ) -> None:
         tag = queue if shard is None else f"{queue}/{shard}"
+        self.queue: Final = queue
+        self.fifo: Final = fifo
         self.base: Final = f"{prefix}:{{{tag}}}:"
         self._named: Final = {name: self._encoded(name) for name in KINDS}
         self.wake: Final = self.base + "wake:"

@@ -66,7 +66,7 @@ if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
     end
   end
   for i = 1, math.min(#due, (want - lapsed) * 2), 2 do
-    ids[#ids + 1], dues[#dues + 1] = due[i], due[i + 1]
+    ids[#ids + 1], dues[#dues + 1] = FIFO and string.sub(due[i], 18) or due[i], due[i + 1]
   end
   bodies = bodies_of(ids)
   for i = #ids, #bodies + 1, -1 do ids[i], dues[i] = nil, nil end
