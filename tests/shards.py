@@ -31,7 +31,7 @@ from aiodq._core.store import (
     WorkerStore,
 )
 from aiodq._memory import MemoryBackend
-from aiodq._redis.keys import ShardKeys
+from aiodq._redis.keys import NUMBER_WIDTH, ShardKeys
 
 HOUR_MS = 3_600_000
 LEASE_MS = 30_000
@@ -43,6 +43,7 @@ class State(Struct, frozen=True):
     Attributes:
         tally: job id -> (history, crashes, interruptions).
         done: job id -> due time, over all done marks.
+        order: of a first-in-first-out queue, the jobs that have a number, by it.
     """
 
     schedule: dict[str, int] = {}
@@ -52,6 +53,7 @@ class State(Struct, frozen=True):
     lease: dict[str, str] = {}
     tally: dict[str, tuple[bytes | None, int, int]] = {}
     done: dict[str, int] = {}
+    order: list[str] = []
     idle: dict[str, int] = {}
     workers: dict[str, int] = {}
     fence: int = 0
@@ -70,6 +72,8 @@ class State(Struct, frozen=True):
         found += [f"{i}: lease without processing" for i in set(self.lease) - set(self.processing)]
         found += [f"{i}: processing without lease" for i in set(self.processing) - set(self.lease)]
         found += [f"{i} has counters but no place" for i in set(self.tally) - set(places)]
+        found += [f"{i} has a number but no place" for i in set(self.order) - set(places)]
+        found += [f"{i} has no number" for i in set(self.schedule) - set(self.order) if self.order]
         return sorted(found)
 
     def without(self, *job_ids: str) -> State:
@@ -77,7 +81,9 @@ class State(Struct, frozen=True):
         names = ("schedule", "processing", "dead", "payload", "lease", "tally")
         places = {name: cast("dict[str, object]", getattr(self, name)) for name in names}
         return replace(
-            self, **{n: {k: v for k, v in place.items() if k not in job_ids} for n, place in places.items()}
+            self,
+            order=[job_id for job_id in self.order if job_id not in job_ids],
+            **{n: {k: v for k, v in place.items() if k not in job_ids} for n, place in places.items()},
         )
 
 
@@ -299,8 +305,10 @@ class MemoryShard(OpenShard):
 
     kind = "memory"
 
-    def __init__(self, queue: str, start_us: int = 1_750_000_000_123_456) -> None:
-        store = MemoryBackend(lambda: self.time_us).store(queue)
+    def __init__(
+        self, queue: str, start_us: int = 1_750_000_000_123_456, *, fifo: bool = False
+    ) -> None:
+        store = MemoryBackend(lambda: self.time_us).store(queue, fifo=fifo)
         super().__init__(store)
         self.time_us = start_us
         self.data = store.shard
@@ -324,6 +332,7 @@ class MemoryShard(OpenShard):
                 i: (data.tally.get(i), data.crashes.get(i, 0), data.interruptions.get(i, 0)) for i in counted
             },
             done=data.done.all(self.time_us // 1000),
+            order=sorted(data.order, key=data.order.__getitem__),
             idle=dict(data.idle),
             workers=dict(data.workers),
             fence=data.last_fence,
@@ -361,10 +370,12 @@ class MemoryShard(OpenShard):
 class RedisShard(OpenShard):
     """On a real server, seen through a plain client beside the store's own connections."""
 
-    def __init__(self, store: Store, client: redis.asyncio.Redis, queue: str, kind: str) -> None:
+    def __init__(
+        self, store: Store, client: redis.asyncio.Redis, queue: str, kind: str, *, fifo: bool = False
+    ) -> None:
         super().__init__(store)
         self.client = client
-        self.keys = ShardKeys(queue)
+        self.keys = ShardKeys(queue, fifo=fifo)
         self.kind = kind
 
     async def now_us(self) -> int:
@@ -379,7 +390,8 @@ class RedisShard(OpenShard):
             "Awaitable[list[tuple[bytes, float]]]",
             self.client.zrange(self.keys.named(name), 0, -1, withscores=True),
         )
-        return {member.decode(): int(score) for member, score in pairs}
+        bare = NUMBER_WIDTH if name == "schedule" and self.keys.fifo else 0
+        return {member.decode()[bare:]: int(score) for member, score in pairs}
 
     async def _hash(self, name: str) -> dict[str, bytes]:
         fields = await cast("Awaitable[dict[bytes, bytes]]", self.client.hgetall(self.keys.named(name)))
@@ -391,6 +403,7 @@ class RedisShard(OpenShard):
         done: dict[str, int] = {}
         for bucket in ("done0", "done1", "done2"):
             done |= {job_id: int(due) for job_id, due in (await self._hash(bucket)).items()}
+        order = await self._hash("order")
         fence = await cast("Awaitable[bytes | None]", self.client.get(self.keys.named("fence")))
         paused = (await self._hash("meta")).get("paused")
         return State(
@@ -404,6 +417,7 @@ class RedisShard(OpenShard):
                 for i in counted
             },
             done=done,
+            order=sorted(order, key=order.__getitem__),
             idle=await self._scores("idle"),
             workers=await self._scores("workers"),
             fence=int(fence or 0),
@@ -411,7 +425,14 @@ class RedisShard(OpenShard):
         )
 
     async def _put(self, name: str, member: str, score: int) -> None:
-        await self.client.zadd(self.keys.named(name), {member: score})
+        await self.client.zadd(self.keys.named(name), {await self._member(name, member): score})
+
+    async def _member(self, name: str, job_id: str) -> str:
+        """As it stands in that set."""
+        if name != "schedule" or not self.keys.fifo:
+            return job_id
+        number = await cast("Awaitable[bytes]", self.client.hget(self.keys.named("order"), job_id))
+        return number.decode() + job_id
 
     async def poke_deadline(self, job_id: str, deadline_ms: int) -> None:
         await self._put("processing", job_id, deadline_ms)
@@ -437,7 +458,7 @@ class RedisShard(OpenShard):
         if place in ("payload", "lease"):
             await self.client.hdel(self.keys.named(place), job_id)
         else:
-            await self.client.zrem(self.keys.named(place), job_id)
+            await self.client.zrem(self.keys.named(place), await self._member(place, job_id))
 
     async def _port(self) -> int:
         return cast("int", self.client.connection_pool.connection_kwargs["port"])

@@ -19,7 +19,7 @@ import os
 import re
 import threading
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -120,12 +120,21 @@ class Connections:
     """One queue's way to its server, in every event loop that uses the queue."""
 
     def __init__(
-        self, queue: str, *, prefix: str, url: Url | None, client: RedisClient | None, scripting: Scripting
+        self,
+        queue: str,
+        *,
+        prefix: str,
+        url: Url | None,
+        client: RedisClient | None,
+        scripting: Scripting,
+        fifo: bool,
     ) -> None:
         if url is not None and client is not None:
             raise ConfigError(f"queue {queue!r}: expected url= or redis=, not both")
         if scripting not in ("eval", "functions"):
             raise ConfigError(f'queue {queue!r}: scripting={scripting!r}: expected "eval" or "functions"')
+        if not isinstance(cast("object", fifo), bool):
+            raise ConfigError(f"queue {queue!r}: fifo={fifo!r}: expected True or False")
         if client is not None:
             _check_client(client)
         elif url is not None and not callable(url):
@@ -135,6 +144,7 @@ class Connections:
         self._url = url
         self._client = client
         self._scripting: Scripting = scripting
+        self._fifo = fifo
         self._last: tuple[_Loop, Opened, Store] | None = None
         self._held: WeakKeyDictionary[_Loop, list[Opened]] = WeakKeyDictionary()
 
@@ -183,7 +193,7 @@ class Connections:
             await last[1].aclose()
 
     def _remember(self, opened: Opened) -> Store:
-        store = opened.backend.store(self._queue, prefix=self._prefix)
+        store = opened.backend.store(self._queue, prefix=self._prefix, fifo=self._fifo)
         self._last = asyncio.get_running_loop(), opened, store
         return store
 

@@ -47,6 +47,14 @@ class ConfigError(AiodqError, ValueError):
     """
 
 
+class WrongOrder(ConfigError):
+    """A queue is first in, first out for one process and not for another.
+
+    Raised by every call on such a queue; nothing was changed. The deployment is at fault: pass the same
+    `fifo=` to `Queue` everywhere.
+    """
+
+
 class NotInJob(AiodqError, LookupError):
     """Something that needs a running job was called outside of a handler.
 

@@ -13,7 +13,8 @@ Four faces, by who uses them:
 * `Inspector` (`_core.inspection`): finds what contradicts itself, and mends it.
 
 Every method raises `StoreUnavailable` when the server did not answer in time, `QueueFull` when it is out of
-memory (only moves that grow the queue), `NewerProtocol` when the queue was upgraded beyond this version, and
+memory (only moves that grow the queue), `NewerProtocol` when the queue was upgraded beyond this version,
+`WrongOrder` when it is first in, first out for others and not for this caller, or the other way round, and
 `ScriptError` for a refusal that no repeat can mend.
 """
 
@@ -359,9 +360,11 @@ class KeeperStore(Protocol):
 class Backend(Protocol):
     """One server (or one memory) as seen from one event loop: makes the stores, owns their connections."""
 
-    def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> Store:
-        """One shard of a queue; `shard` is None for a queue that has only one. Asked again, gives the same
-        object."""
+    def store(
+        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+    ) -> Store:
+        """One shard of a queue; `shard` is None for a queue that has only one. `fifo`: of jobs due in one
+        millisecond the one that came first is given first. Asked again, gives the same object."""
         ...
 
     async def aclose(self) -> None: ...

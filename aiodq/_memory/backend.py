@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
+from aiodq._core.errors import WrongOrder
 from aiodq._memory.clock import Clock, anchored_clock
 from aiodq._memory.shard import Shard
 from aiodq._memory.store import MemoryStore
@@ -21,12 +22,17 @@ class MemoryBackend:
         self._stores: dict[tuple[str, str, int | None], MemoryStore] = {}
         self._lock = Lock()
 
-    def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> MemoryStore:
+    def store(
+        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+    ) -> MemoryStore:
         with self._lock:
             key = (prefix, queue, shard)
             if key not in self._stores:
-                self._stores[key] = MemoryStore(Shard(self._clock))
-            return self._stores[key]
+                self._stores[key] = MemoryStore(Shard(self._clock, fifo=fifo))
+            store = self._stores[key]
+        if store.shard.fifo != fifo:
+            raise WrongOrder(f"memory queue {queue!r} was opened with fifo={not fifo}: pass the same everywhere")
+        return store
 
     async def aclose(self) -> None:
         """Nothing to close; the queues stay, for the other event loops and for a later opening."""

@@ -36,7 +36,7 @@ class MemoryInspector:
             elif kept == "tally":
                 members = {*shard.tally, *shard.crashes, *shard.interruptions}
             else:
-                members = list(shard.payload if kept == "payload" else shard.lease)
+                members = list({"payload": shard.payload, "lease": shard.lease, "order": shard.order}[kept])
             tokens = [shard.token_of(member) for member in members] if kept == "lease" else []
         return Scanned(sorted(members), 0, [token.worker for token in tokens if token is not None])
 

@@ -62,7 +62,7 @@ class Shard(Telling):
         if due_ms is not None:
             return Placed(created=False, replaced=False, due_ms=due_ms)
         self.payload[entry.job_id] = entry.payload
-        return Placed(created=True, replaced=False, due_ms=self.place(entry.job_id, entry.due, now_ms))
+        return Placed(created=True, replaced=False, due_ms=self.place_anew(entry.job_id, entry.due, now_ms))
 
     def _replace_or_create(self, entry: Entry, now_ms: int) -> Placed:
         """Done marks do not count: whoever replaces wants these arguments to be run."""
@@ -72,7 +72,7 @@ class Shard(Telling):
         self.dead.remove(entry.job_id)
         self.reset(entry.job_id)
         self.payload[entry.job_id] = entry.payload
-        placed_ms = self.place(entry.job_id, entry.due, now_ms)
+        placed_ms = self.place_anew(entry.job_id, entry.due, now_ms)
         return Placed(created=due_ms is None, replaced=due_ms is not None, due_ms=placed_ms)
 
     def _due_of(self, job_id: str) -> int | None:

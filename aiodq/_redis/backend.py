@@ -219,7 +219,7 @@ class RedisBackend:
         self._scripting: Scripting = scripting
         self._sender = new_sender_id()
         self._lines = self.new_lines()
-        self._stores: dict[str, RedisStore] = {}
+        self._stores: dict[tuple[str, bool], RedisStore] = {}
         self._shared: dict[tuple[str, str], _Shared] = {}
         self._lock = threading.Lock()  # keepers come from another thread
 
@@ -231,13 +231,15 @@ class RedisBackend:
         make, reply_timeout_s = connection_maker(url=url, client=client)
         return lambda: _OneServer(make, reply_timeout_s, identities=self._replays)
 
-    def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> RedisStore:
-        keys = ShardKeys(queue, prefix=prefix, shard=shard)
-        store = self._stores.get(keys.base)
+    def store(
+        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+    ) -> RedisStore:
+        keys = ShardKeys(queue, prefix=prefix, shard=shard, fifo=fifo)
+        store = self._stores.get((keys.base, fifo))
         if store is None:
             caller = Caller(self._lines.to(keys), keys, self._sender, self._scripting, PRODUCER)
             again = Resender(caller, keys) if self._replays else None
-            store = self._stores[keys.base] = RedisStore(self, keys, caller, again)
+            store = self._stores[keys.base, fifo] = RedisStore(self, keys, caller, again)
         return store
 
     def worker(

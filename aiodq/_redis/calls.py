@@ -185,7 +185,7 @@ class Caller:
         if known is None or stand_ins:
             known = self._prefix(name, lane, stand_ins)
         script, prefix = known
-        order = self._put_in_order if self._keys.fifo and name != "ordered" else None
+        order = self._put_in_order if self._keys.fifo else None
         return Call(self.link, script, self._scripting, pack(*prefix, *args), self._patience, order)
 
     async def _put_in_order(self) -> Reply:

@@ -35,6 +35,10 @@ SPARE: Final = frozenset({"fence", "idle", "workers", "seq", "done0", "done1", "
 """Keys that nothing is lost with: workers write them anew."""
 
 
+NUMBER_WIDTH: Final = 17
+"""What goes before an id in the schedule of a first-in-first-out queue: a number of 16 digits and a colon."""
+
+
 class ShardKeys:
     """The names of one shard, encoded once. `fifo`: its jobs have an order."""
 

@@ -128,7 +128,7 @@ def broken(mutation: Mutation) -> Generator[None]:
     """Meanwhile, callers made in this process send the broken scripts."""
     scripts = mutated(mutation)
     with (
-        patch("aiodq._redis.calls.load_scripts", lambda: scripts),
+        patch("aiodq._redis.calls.load_scripts", lambda **_: scripts),
         patch("tests.fault.resp.load_scripts", lambda: scripts),
     ):
         yield

@@ -16,6 +16,7 @@ from aiodq._redis.keys import KINDS, ShardKeys
 from aiodq._redis.scripts import Script, load_scripts, parse_header
 
 SCRIPTS = load_scripts()
+EVERY = {**SCRIPTS, **{f"{name}, fifo": script for name, script in load_scripts(fifo=True).items()}}
 FOLDER = files("aiodq._redis") / "lua"
 
 SPREAD_LIMIT = 800
@@ -54,7 +55,7 @@ def of(transition: Transition) -> Script:
 
 
 each_transition = pytest.mark.parametrize("transition", [*TRANSITIONS, *REPAIRS], ids=lambda t: t.name)
-each_script = pytest.mark.parametrize("script", SCRIPTS.values(), ids=lambda s: s.header.name)
+each_script = pytest.mark.parametrize("script", EVERY.values(), ids=EVERY.keys())
 
 
 # -- the table itself
@@ -220,6 +221,7 @@ def test_what_is_spread_into_one_call_is_capped() -> None:
     arguments = {"KEYS", "ARGV", "ids", "asked", "wanted"}
     of_a_page = {"page", "held", "channels"}
     of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving", "names", "ends"}
+    of_a_batch |= {"members", "entry", "entries"}
     capped = arguments | of_a_page | of_a_batch
     for name, text in texts():
         plain = re.sub(r"--[^\n]*", "", text)

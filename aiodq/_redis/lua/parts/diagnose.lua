@@ -15,7 +15,8 @@ local function fault_of(id, s, p, d, token)
 end
 
 local function diagnose(asked)
-  local s, p = redis.call('ZMSCORE', schedule, unpack(FIFO and members_of(asked) or asked)), redis.call('ZMSCORE', processing, unpack(asked))
+  local members = FIFO and members_of(asked) or asked
+  local s, p = redis.call('ZMSCORE', schedule, unpack(members)), redis.call('ZMSCORE', processing, unpack(asked))
   local d, tokens = redis.call('ZMSCORE', dead, unpack(asked)), redis.call('HMGET', lease, unpack(asked))
   local faults, places = {}, {}
   for i, id in ipairs(asked) do
