@@ -32,6 +32,7 @@ from aiodq._core.store import (
 )
 from aiodq._memory import MemoryBackend
 from aiodq._redis.keys import NUMBER_WIDTH, ShardKeys
+from aiodq._redis.store import RedisStore
 
 HOUR_MS = 3_600_000
 LEASE_MS = 30_000
@@ -377,6 +378,10 @@ class RedisShard(OpenShard):
         self.client = client
         self.keys = ShardKeys(queue, fifo=fifo)
         self.kind = kind
+
+    def plain(self) -> Store:
+        """The same keys for a caller who does not know that they are in order."""
+        return cast("RedisStore", self.store)._backend.store(self.keys.queue)
 
     async def now_us(self) -> int:
         seconds, micros = await self.client.time()
