@@ -73,7 +73,7 @@ NO_OPTIONS: Final = CallSpec()
 
 LATER: Final = frozenset({
     "spread", "unique", "concurrency_key", "durability", "durability_timeout", "max_running", "rate", "then",
-    "shard_key", "keep_result", "dedupe", "middlewares", "codec", "large", "backlog", "shards", "fifo",
+    "shard_key", "keep_result", "dedupe", "middlewares", "codec", "large", "backlog", "shards",
 })  # fmt: skip
 """Options that are agreed but not built yet, so that a call with one says so instead of doing something
 else."""

@@ -119,6 +119,7 @@ async def queues() -> None:
     Queue("orders", redis=BlockingRedis())  # wrong
     Queue("orders", "redis://127.0.0.1")  # wrong
     Queue("orders", scripting="lua")  # wrong
+    Queue("orders", fifo="yes")  # wrong
     Queue("orders", defaults={"timeoutt": 3})  # wrong
     await orders.send("close_order", args="A1001")  # wrong
     await orders.enqueue(close_order)  # wrong
