@@ -115,7 +115,6 @@ async def ship_name(order: str) -> None: ...
 
 async def queues() -> None:
     Queue("orders", shards=8)  # wrong
-    Queue("orders", fifo=True)  # wrong
     Queue("orders", redis=BlockingRedis())  # wrong
     Queue("orders", "redis://127.0.0.1")  # wrong
     Queue("orders", scripting="lua")  # wrong
