@@ -43,7 +43,8 @@ REPLAY_MS = 60_000
 enqueue that its producer sends again after a failover does not make such a job anew."""
 
 FIRST_SEAT_CAP_MS = 10_000
-"""The longest sleep of a worker that holds a seat."""
+"""The longest sleep of a worker that holds a seat, for each shard that it serves: all its shards together see
+one look in this time, however many they are."""
 
 SECOND_SEAT_MS = 100
 """How long after the first seat the second one looks."""
@@ -230,6 +231,7 @@ class ClaimRequest(Struct, frozen=True):
         clamp_from: where to go on with pulling leases in, as the last answer said; -1: nothing to do.
         clear_ms: when this worker last saw that no lease had expired, server time; -1: not known. Leases that
             ended before that were renewed while the clock was back: they get their length anew.
+        cap_ms: the longest sleep in a seat.
     """
 
     want: int
@@ -240,6 +242,7 @@ class ClaimRequest(Struct, frozen=True):
     far: float = 1.5
     clamp_from: int = -1
     clear_ms: int = -1
+    cap_ms: int = FIRST_SEAT_CAP_MS
 
 
 class ClaimAnswer(Struct, frozen=True):

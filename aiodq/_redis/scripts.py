@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, FIRST_SEAT_CAP_MS, STEADY_MS, WATCH_CROWD
+from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, STEADY_MS, WATCH_CROWD
 
 VERSION: Final = 1
 """Version of the stored layout, compared with `v` in `meta`."""
@@ -31,7 +31,6 @@ _CONSTANTS: Final[dict[str, str]] = {
     "PUBLISH": "'PUBLISH'",
     "NUMSUB": "'NUMSUB'",
     "CLOCK_STEP_US": str(CLOCK_STEP_US),
-    "FIRST_SEAT_CAP_MS": str(FIRST_SEAT_CAP_MS),
     "WATCH_CROWD": str(WATCH_CROWD),
     "STEADY_MS": str(STEADY_MS),
     "DEAF_POLL_MS": str(DEAF_POLL_MS),

@@ -78,7 +78,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
 
 FALLBACK: Final = Mutation(
     "a sleeping worker relies on notices: it never looks by itself",
-    "earlier(earlier(due_at, lapse_at), now_ms + FIRST_SEAT_CAP_MS)",
+    "earlier(earlier(due_at, lapse_at), now_ms + cap_ms)",
     "earlier(earlier(due_at, lapse_at), now_ms + 86400000)",
     "claim",
 )
