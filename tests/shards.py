@@ -61,7 +61,13 @@ class State(Struct, frozen=True):
     paused: str | None = None
 
     def but(self, **changes: object) -> State:
-        """The same with some places exchanged."""
+        """The same with some places exchanged. Of a first-in-first-out queue, a job with another payload has a
+        new number: by its turn in the schedule."""
+        payload = cast("dict[str, bytes] | None", changes.get("payload"))
+        if self.order and payload is not None and "order" not in changes:
+            kept = [i for i in self.order if i in payload and payload[i] == self.payload.get(i)]
+            turns = [*cast("dict[str, int]", changes.get("schedule", {})), *payload]
+            changes["order"] = [*kept, *dict.fromkeys(i for i in turns if i in payload and i not in kept)]
         return replace(self, **changes)
 
     def faults(self) -> list[str]:
@@ -169,8 +175,9 @@ class OpenShard(ABC):
 
     kind: str
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, fifo: bool = False) -> None:
         self.store = store
+        self.fifo = fifo
         self._hands: list[Hand] = []
 
     @abstractmethod
@@ -310,7 +317,7 @@ class MemoryShard(OpenShard):
         self, queue: str, start_us: int = 1_750_000_000_123_456, *, fifo: bool = False
     ) -> None:
         store = MemoryBackend(lambda: self.time_us).store(queue, fifo=fifo)
-        super().__init__(store)
+        super().__init__(store, fifo=fifo)
         self.time_us = start_us
         self.data = store.shard
 
@@ -374,7 +381,7 @@ class RedisShard(OpenShard):
     def __init__(
         self, store: Store, client: redis.asyncio.Redis, queue: str, kind: str, *, fifo: bool = False
     ) -> None:
-        super().__init__(store)
+        super().__init__(store, fifo=fifo)
         self.client = client
         self.keys = ShardKeys(queue, fifo=fifo)
         self.kind = kind
@@ -429,30 +436,31 @@ class RedisShard(OpenShard):
             paused=None if paused is None else paused.decode(),
         )
 
-    async def _put(self, name: str, member: str, score: int) -> None:
+    async def put(self, name: str, member: str, score: int) -> None:
+        """Puts a job or worker into a sorted set."""
         await self.client.zadd(self.keys.named(name), {await self._member(name, member): score})
 
     async def _member(self, name: str, job_id: str) -> str:
         """As it stands in that set."""
         if name != "schedule" or not self.keys.fifo:
             return job_id
-        number = await cast("Awaitable[bytes]", self.client.hget(self.keys.named("order"), job_id))
-        return number.decode() + job_id
+        number = await cast("Awaitable[bytes | None]", self.client.hget(self.keys.named("order"), job_id))
+        return (number or b"").decode() + job_id
 
     async def poke_deadline(self, job_id: str, deadline_ms: int) -> None:
-        await self._put("processing", job_id, deadline_ms)
+        await self.put("processing", job_id, deadline_ms)
 
     async def poke_due(self, job_id: str, due_ms: int) -> None:
-        await self._put("schedule", job_id, due_ms)
+        await self.put("schedule", job_id, due_ms)
 
     async def poke_plan(self, worker: str, plan_ms: int | None) -> None:
         if plan_ms is None:
             await self.client.zrem(self.keys.named("idle"), worker)
         else:
-            await self._put("idle", worker, plan_ms)
+            await self.put("idle", worker, plan_ms)
 
     async def poke_sign(self, worker: str, sign_ms: int) -> None:
-        await self._put("workers", worker, sign_ms)
+        await self.put("workers", worker, sign_ms)
 
     async def is_heard(self, worker: str) -> bool:
         channel = f"{self.keys.wake}{worker}"

@@ -8,7 +8,7 @@
 -- PARTS: version repeat clock due order number forget watch
 -- RETURNS: 16 characters for each job: 2 replaced, 1 created or 0 kept, then the due time of the job that has the id, ms;
 --   at the end 16 more: when this was accepted, µs
-local answer, gone, latest, entries, earliest = {}, {}, {}, {}, nil
+local answer, gone, latest, dues_ms, earliest = {}, {}, {}, {}, nil
 for i = 1, count do
   local id, due = ids[i], due_ms(dues[i])
   local held = redis.call('ZSCORE', processing, id)
@@ -20,7 +20,7 @@ for i = 1, count do
     local was
     if FIFO then
       was = redis.call('ZREM', schedule, members_of({id})[1]) == 1 or latest[id] ~= nil
-      latest[id] = due
+      latest[id], dues_ms[i] = i, due
     else
       was = redis.call('ZADD', schedule, due, id) == 0
     end
@@ -33,11 +33,12 @@ end
 if earliest then
   forget(gone)
   if FIFO then
-    for _, id in ipairs(gone) do
-      entries[#entries + 1], entries[#entries + 2] = latest[id], id
+    local scores = {}
+    for i = 1, count do
+      if latest[ids[i]] == i then scores[#scores + 1], scores[#scores + 2] = dues_ms[i], ids[i] end
     end
-    number(entries, true)
-    redis.call('ZADD', schedule, unpack(entries))
+    number(scores, true)
+    redis.call('ZADD', schedule, unpack(scores))
   end
   watch(earliest)
 end

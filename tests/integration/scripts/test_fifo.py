@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from aiodq._core.due import NOW, Due
@@ -16,6 +18,8 @@ KINDS = ("fifo",)
 NAMES = ["m", "z", "a", "k", "b"]
 """In no order that a sorted set would give them."""
 
+_numbers = itertools.count(1)
+
 
 async def soon(shard: OpenShard) -> Due:
     return Due(await shard.now_ms() + 40, relative=False)
@@ -26,9 +30,9 @@ async def put(shard: OpenShard, *names: str, due: Due) -> None:
 
 
 async def given(shard: OpenShard, want: int = 10) -> list[str]:
-    """What a claim gives once all is due."""
+    """What a worker that comes new is given once all is due."""
     await shard.wait_ms(60)
-    return [lease.job_id for lease in await shard.hand("taker").take(want)]
+    return [lease.job_id for lease in await shard.hand(f"taker{next(_numbers)}").take(want)]
 
 
 async def test_jobs_due_in_one_millisecond_come_as_they_went(shard: OpenShard) -> None:
@@ -168,6 +172,7 @@ async def test_a_job_without_its_number_gets_one_when_it_is_put_back(shard: Open
 async def test_a_plain_queue_with_jobs_does_not_become_ordered(shard: OpenShard) -> None:
     if not isinstance(shard, RedisShard):
         pytest.skip("in memory a queue is made as one or the other")
+    await shard.client.delete(shard.keys.named("meta"))
     plain, ordered = shard.plain(), shard.store
     await plain.enqueue([Entry("one", b"1", Due(HOUR_MS))])
     with pytest.raises(WrongOrder, match="came in no order"):
