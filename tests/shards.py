@@ -61,8 +61,8 @@ class State(Struct, frozen=True):
     paused: str | None = None
 
     def but(self, **changes: object) -> State:
-        """The same with some places exchanged. Of a first-in-first-out queue, a job with another payload has a
-        new number: by its turn in the schedule."""
+        """The same with some places exchanged. In a first-in-first-out queue a job with another payload has
+        another number: by its turn in the schedule."""
         payload = cast("dict[str, bytes] | None", changes.get("payload"))
         if self.order and payload is not None and "order" not in changes:
             kept = [i for i in self.order if i in payload and payload[i] == self.payload.get(i)]
@@ -313,9 +313,7 @@ class MemoryShard(OpenShard):
 
     kind = "memory"
 
-    def __init__(
-        self, queue: str, start_us: int = 1_750_000_000_123_456, *, fifo: bool = False
-    ) -> None:
+    def __init__(self, queue: str, start_us: int = 1_750_000_000_123_456, *, fifo: bool = False) -> None:
         store = MemoryBackend(lambda: self.time_us).store(queue, fifo=fifo)
         super().__init__(store, fifo=fifo)
         self.time_us = start_us

@@ -60,7 +60,7 @@ class Queue:
             `AIODQ_URL`, else its `REDIS_URL`.
         redis: a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster` client instead, also a Sentinel's
             `master_for(…)`: its settings are used, not its connections.
-        fifo: of jobs due in one millisecond the one that was enqueued first is given to a worker first. Chosen
+        fifo: of jobs due in one millisecond the one that was enqueued first is given out first. Chosen
             when the queue is empty, for good; every process must say the same. Costs some 100 bytes a job.
         prefix: what the queue's keys begin with.
         scripting: "functions" uses Redis Functions (Redis 7 and later) instead of EVALSHA.

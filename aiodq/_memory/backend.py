@@ -31,7 +31,9 @@ class MemoryBackend:
                 self._stores[key] = MemoryStore(Shard(self._clock, fifo=fifo))
             store = self._stores[key]
         if store.shard.fifo != fifo:
-            raise WrongOrder(f"memory queue {queue!r} was opened with fifo={not fifo}: pass the same everywhere")
+            raise WrongOrder(
+                f"memory queue {queue!r} was opened with fifo={not fifo}: pass the same everywhere"
+            )
         return store
 
     async def aclose(self) -> None:

@@ -194,5 +194,7 @@ class Claiming(Parts):
         second_ms = look_ms + SECOND_SEAT_MS
         if len(self.idle.between(earliest_ms, second_ms)) == 1:
             return second_ms, 2
-        far_ms = int(call.request.far * 1000) * max(call.request.cap_ms, FAR_PER_IDLE_MS * len(self.idle)) // 1000
+        far_ms = (
+            int(call.request.far * 1000) * max(call.request.cap_ms, FAR_PER_IDLE_MS * len(self.idle)) // 1000
+        )
         return call.now_ms + far_ms, 0

@@ -43,7 +43,7 @@ PRODUCER: Final = Patience(REPEAT_PRODUCER_S, fail_fast=True)
 ONCE: Final = Patience(0.0)
 
 _CAME_UNORDERED: Final = (
-    "fifo=True: the queue holds jobs that came in no order, so nothing was changed: let it run empty first, or "
+    "fifo=True: the queue holds jobs that came in no order, so nothing was changed: let it run empty, or "
     "give the ordered queue another name"
 )
 

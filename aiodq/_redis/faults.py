@@ -78,7 +78,7 @@ def refusal(error: Exception, *, call: str) -> Exception:
     if code == "ORDERED":
         return _caused(
             WrongOrder(
-                f"the queue is first in, first out, and {call} changed nothing: pass fifo=True to this Queue too"
+                f"the queue is first in, first out, and {call} did nothing: pass fifo=True to this Queue too"
             ),
             error,
         )

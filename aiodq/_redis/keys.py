@@ -31,7 +31,9 @@ KINDS: Final[dict[str, str]] = {
 """Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
 
 
-SPARE: Final = frozenset({"fence", "idle", "workers", "seq", "done0", "done1", "done2", "past0", "past1", "past2"})
+SPARE: Final = frozenset(
+    {"fence", "idle", "workers", "seq", "done0", "done1", "done2", "past0", "past1", "past2"}
+)
 """Keys that nothing is lost with: workers write them anew."""
 
 

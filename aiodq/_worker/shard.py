@@ -60,9 +60,7 @@ class Shard:
         self.access = store.worker(worker_id, self._hear)
         self.handlers = handlers
         self.portion = portion
-        self.claimer = Claimer(
-            lease_ms=lease_ms, now=time.monotonic() + first_look_in_s, shards=shards
-        )
+        self.claimer = Claimer(lease_ms=lease_ms, now=time.monotonic() + first_look_in_s, shards=shards)
         self.settler = Settler()
         self.held: dict[str, Run] = {}
         self.leaving: set[Run] = set()

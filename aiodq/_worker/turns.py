@@ -192,6 +192,7 @@ class TurnLoop:
             self.empty_at = -1 if leases else flight.ends
             shard.portion.give_back(flight.claim.want - len(leases))
             shard.portion.waits = shard.claimer.wants(now)
+            shard.portion.flooded = shard.claimer.hungry and flight.claim.want > 0
             if answer.claim.stepped:
                 self._stepped()
                 self._shaken()
@@ -241,6 +242,7 @@ class TurnLoop:
         self._failures += 1
         if flight.claim is not None:
             shard.portion.give_back(flight.claim.want)
+            shard.portion.flooded = False
         runs = flight.runs
         one_by_one = False
         if isinstance(error, StoreUnavailable):

@@ -127,8 +127,12 @@ def mutated(mutation: Mutation) -> Mapping[str, Script]:
 def broken(mutation: Mutation) -> Generator[None]:
     """Meanwhile, callers made in this process send the broken scripts."""
     scripts = mutated(mutation)
+
+    def ours(**_: bool) -> Mapping[str, Script]:
+        return scripts
+
     with (
-        patch("aiodq._redis.calls.load_scripts", lambda **_: scripts),
+        patch("aiodq._redis.calls.load_scripts", ours),
         patch("tests.fault.resp.load_scripts", lambda: scripts),
     ):
         yield

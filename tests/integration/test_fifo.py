@@ -10,6 +10,7 @@ import pytest
 from aiodq import ConfigError, Queue, Retry, Worker, current_job
 from aiodq._core.errors import WrongOrder
 from tests.servers import ServerProcess
+from tests.shards import until
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -33,13 +34,13 @@ async def test_one_slot_runs_jobs_of_one_moment_as_they_were_sent(redis_url: str
         for number in range(250, 270):
             await note.at(due).enqueue(number)
         async with Worker(queue, concurrency=1):
-            async with asyncio.timeout(20):
-                while len(ran) < 270:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(ran) == 270, 20)
     assert ran == list(range(270))
 
 
-async def test_a_failure_comes_back_before_jobs_that_were_sent_after_it(redis_url: str, queue_name: str) -> None:
+async def test_a_failure_comes_back_before_jobs_that_were_sent_after_it(
+    redis_url: str, queue_name: str
+) -> None:
     queue = Queue(queue_name, url=redis_url, fifo=True)
     ran: list[tuple[str, int]] = []
     later = moment() + timedelta(seconds=0.3)
@@ -55,9 +56,7 @@ async def test_a_failure_comes_back_before_jobs_that_were_sent_after_it(redis_ur
         await note.enqueue("first")
         await note.at(later).enqueue("second")
         async with Worker(queue, concurrency=1):
-            async with asyncio.timeout(20):
-                while len(ran) < 3:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(ran) == 3, 20)
     assert ran == [("first", 1), ("first", 2), ("second", 1)]
 
 

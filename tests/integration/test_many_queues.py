@@ -12,17 +12,11 @@ from aiodq import Queue, Share, Worker
 from tests.clusters import Cluster
 from tests.monitor import Monitor
 from tests.servers import ServerProcess
+from tests.shards import until
 
 MANY = 200
 IDLE_PER_S = 0.2
 """Commands a second of one idle worker, however many queues it serves."""
-
-
-async def until(holds: object, within_s: float = 30.0) -> None:
-    assert callable(holds)
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 def one_server(server: ServerProcess | Cluster) -> ServerProcess:
@@ -54,7 +48,7 @@ async def test_two_hundred_idle_queues_cost_what_one_costs(
 
         # All sleep for a long time now, and each is woken by its own notice.
         await asyncio.gather(*(queue.stub("note").enqueue(n) for n, queue in enumerate(queues)))
-        await until(lambda: len(started) == MANY, within_s=5)
+        await until(lambda: len(started) == MANY, 5)
     assert sorted(started) == list(range(MANY))
     for queue in queues:
         assert await queue.cancel("later")
@@ -80,13 +74,13 @@ async def test_small_queues_beside_a_flooded_one_start_in_time(redis_url: str, q
     async with flooded:
         await flooded.enqueue_many([work.job(n) for n in range(100_000)])
         async with Worker(flooded, *small, concurrency=50):
-            await until(lambda: flood > 500)
+            await until(lambda: flood > 500, 30)
             for _ in range(5):
                 due = datetime.now(UTC) + timedelta(seconds=0.5)
                 for queue in small:
                     await queue.stub("remind").at(due).enqueue(due.timestamp())
                 await asyncio.sleep(0.5)
-            await until(lambda: len(late_s) == 45)
+            await until(lambda: len(late_s) == 45, 30)
             stats = await flooded.stats()
             assert stats.due > 10_000, "it was flooded all the while"
             await flooded.pause()
@@ -108,7 +102,7 @@ async def test_a_higher_priority_goes_first_altogether(redis_url: str, queue_nam
 
         await queue.enqueue_many([work.job(name) for _ in range(300)])
     async with Worker(Share(urgent, priority=1), slow, concurrency=10):
-        await until(lambda: len(ran) == 600)
+        await until(lambda: len(ran) == 600, 30)
     # Both first claims are on their way before either queue is known to have jobs.
     assert ran[:300].count("slow") <= 20
 
@@ -125,7 +119,7 @@ async def test_slots_are_shared_by_weight(redis_url: str, queue_name: str) -> No
 
         await queue.enqueue_many([work.job(name) for _ in range(900)])
     async with Worker(Share(heavy, weight=3), light, concurrency=20):
-        await until(lambda: len(ran) == 1800)
+        await until(lambda: len(ran) == 1800, 30)
     share = ran[:800].count("heavy") / 800
     assert 0.65 <= share <= 0.85, share
 
@@ -148,5 +142,5 @@ async def test_a_cap_holds_while_others_leave_slots_free(redis_url: str, queue_n
 
     await queue.enqueue_many([work.job() for _ in range(100)])
     async with Worker(Share(queue, concurrency=4), other, concurrency=50):
-        await until(lambda: done == 100)
+        await until(lambda: done == 100, 30)
     assert most == 4

@@ -76,7 +76,9 @@ async def test_a_replaced_job_comes_last(shard: OpenShard) -> None:
 
 async def test_a_job_replaced_twice_in_a_batch_has_one_place(shard: OpenShard) -> None:
     due = await soon(shard)
-    placed = await shard.store.replace([Entry("one", b"1", due), Entry("two", b"2", due), Entry("one", b"3", due)])
+    placed = await shard.store.replace(
+        [Entry("one", b"1", due), Entry("two", b"2", due), Entry("one", b"3", due)]
+    )
     assert [p.created for p in placed] == [True, True, False]
     assert placed[2].replaced
     state = await shard.state()
