@@ -125,7 +125,7 @@ class Plan(Generic[P, R_co]):
         known = ref if ref._typed else ref._queue.tasks.get(ref.name, ref)
         packed = known._arguments.encode(args, kwargs)
         headers = known._headers if spec.headers is None else spec.headers
-        job_id = spec.job_id or _new_id()
+        job_id = spec.job_id or spec.shard_key + _new_id()
         return NewJob(job_id, ref._queue.name, ref.name, args, kwargs, headers, packed, self._due, spec)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R_co]:

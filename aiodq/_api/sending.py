@@ -11,7 +11,7 @@ from aiodq._core.due import NOW, Due
 from aiodq._core.durations import Duration, delay_ms, instant_ms
 from aiodq._core.errors import ConfigError
 from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry
-from aiodq._core.store import Entry, Placed, Store
+from aiodq._core.store import Entry, Placed, QueueStore
 
 
 class _Entries(Sequence[Entry]):
@@ -42,7 +42,7 @@ def check_job(job: object, queue: str) -> None:
         raise ConfigError(f"{job!r} cannot be sent through queue {queue!r}: send it through its own")
 
 
-async def place(store: Store, jobs: Iterable[NewJob[object]]) -> list[Placed]:
+async def place(store: QueueStore, jobs: Iterable[NewJob[object]]) -> list[Placed]:
     """Writes checked jobs, in their order; those that replace others apart from those that do not."""
     placed: list[Placed] = []
     for replaces, some in groupby(jobs, key=_replaces):

@@ -41,10 +41,11 @@ class JobOptions(TypedDict, total=False):
 class CallOptions(JobOptions, total=False):
     """For one call. `job_id`: an id of the application's own. `on_duplicate`: what happens to a job that
     has it already: it stays ("keep"), it gets these arguments ("replace"), or it stays and `DuplicateJob`
-    is raised.
+    is raised. `shard_key`: jobs of one key are in one shard; it stands in braces before the id.
     """
 
     job_id: str
+    shard_key: str
     on_duplicate: OnDuplicate
 
 
@@ -64,6 +65,7 @@ class CallSpec(Struct, frozen=True):
     """The checked options of one call; None where nothing was said."""
 
     job_id: str | None = None
+    shard_key: str = ""
     on_duplicate: OnDuplicate = "keep"
     headers: dict[str, str] | None = None
     carried: Carried | None = None
@@ -73,7 +75,7 @@ NO_OPTIONS: Final = CallSpec()
 
 LATER: Final = frozenset({
     "spread", "unique", "concurrency_key", "durability", "durability_timeout", "max_running", "rate", "then",
-    "shard_key", "keep_result", "dedupe", "middlewares", "codec", "large", "backlog", "shards",
+    "keep_result", "dedupe", "middlewares", "codec", "large", "backlog",
 })  # fmt: skip
 """Options that are agreed but not built yet, so that a call with one says so instead of doing something
 else."""
@@ -92,6 +94,10 @@ ELSEWHERE: Final = {
 """What other libraries call these options. Their nearest name by letters may be a wrong one."""
 
 
+_MOST_KEY_BYTES: Final = 202
+"""Of an id's 256 bytes, with the braces: a made id goes behind it."""
+
+
 def read_call_options(options: Mapping[str, object]) -> CallSpec:
     """Checks the options of a call.
 
@@ -104,12 +110,30 @@ def read_call_options(options: Mapping[str, object]) -> CallSpec:
     duplicate = given.get("on_duplicate", "keep")
     if duplicate not in get_args(OnDuplicate):
         raise ValueError(f'on_duplicate={duplicate!r}: expected "keep", "replace" or "raise"')
+    job_id = check_job_id(given["job_id"]) if "job_id" in given else None
     return CallSpec(
-        check_job_id(given["job_id"]) if "job_id" in given else None,
+        job_id,
+        _check_shard_key(given["shard_key"], job_id) if "shard_key" in given else "",
         duplicate,
         check_headers(given["headers"]) if "headers" in given else None,
         _carried(given),
     )
+
+
+def _check_shard_key(key: str, job_id: str | None) -> str:
+    """The key in braces, as ids begin with it."""
+    if not isinstance(cast("object", key), str):
+        raise TypeError(f"shard_key={key!r}: expected a string, got {type(key).__name__}")
+    start = f"{{{key}}}"
+    try:
+        check_job_id(start + "x")
+    except ValueError as error:
+        raise ValueError(f"shard_key={key!r}: expected 1 to 200 characters without braces: {error}") from error
+    if job_id is not None and not job_id.startswith(start):
+        raise ValueError(f"job_id={job_id!r} with shard_key={key!r}: expected an id that begins with {start}")
+    if len(start.encode()) > _MOST_KEY_BYTES:
+        raise ValueError(f"shard_key={key!r}: expected at most {_MOST_KEY_BYTES - 2} bytes")
+    return start
 
 
 def read_task_options(what: str, options: Mapping[str, object]) -> TaskOptions:

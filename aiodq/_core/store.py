@@ -7,7 +7,8 @@ trip.
 
 Four faces, by who uses them:
 
-* `Store`: producers and operators. Calls repeat themselves after a lost reply, under one call id.
+* `QueueStore`, `Store`: producers and operators, of a queue or of one shard. Calls repeat themselves after a
+  lost reply, under one call id.
 * `WorkerStore`: one worker's own connection to the shard, with the notices it receives. One turn at a time.
 * `KeeperStore`: renews leases, from the keeper's own thread and event loop over a connection of its own.
 * `Inspector` (`_core.inspection`): finds what contradicts itself, and mends it.
@@ -144,8 +145,8 @@ class Revival(Struct, frozen=True):
     tally: bytes
 
 
-class Store(Protocol):
-    """One shard of one queue, for producers and operators. Batches of at most `BATCH` are the store's own
+class QueueStore(Protocol):
+    """The jobs of a queue, for producers and operators. Batches of at most `BATCH` are the store's own
     concern: callers may pass any number; answers come in the order of the questions. Each batch is atomic,
     the whole is not."""
 
@@ -181,6 +182,10 @@ class Store(Protocol):
     async def pause(self, reason: str, /) -> None: ...
 
     async def resume(self) -> None: ...
+
+
+class Store(QueueStore, Protocol):
+    """One shard of one queue; of a queue that is not divided, all of it."""
 
     def worker(self, worker_id: str, on_notice: Callable[[Notice], None], /) -> WorkerStore:
         """A worker's own access. `on_notice` is called in the event loop of the one who called this."""
@@ -366,8 +371,13 @@ class Backend(Protocol):
     def store(
         self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
     ) -> Store:
-        """One shard of a queue; `shard` is None for a queue that has only one. `fifo`: of jobs due in one
+        """One shard of a queue; `shard` is None for a queue that is not divided. `fifo`: of jobs due in one
         millisecond the one that came first is given first. Asked again, gives the same object."""
+        ...
+
+    async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:
+        """Divides a queue that is empty and not divided yet. Returns how many shards it has; 0: it holds
+        jobs that are in none. Raises as stores do."""
         ...
 
     async def aclose(self) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from aiodq._core.errors import WrongOrder
+from aiodq._core.errors import WrongOrder, WrongShards
 from aiodq._memory.clock import Clock, anchored_clock
 from aiodq._memory.shard import Shard
 from aiodq._memory.store import MemoryStore
@@ -20,12 +20,16 @@ class MemoryBackend:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or anchored_clock()
         self._stores: dict[tuple[str, str, int | None], MemoryStore] = {}
+        self._layouts: dict[tuple[str, str], int] = {}
         self._lock = Lock()
 
     def store(
         self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
     ) -> MemoryStore:
         with self._lock:
+            divided = self._layouts.get((prefix, queue))
+            if divided is not None and shard is None:
+                raise WrongShards(f"memory queue {queue!r} has {divided} shards: pass shards={divided}", divided)
             key = (prefix, queue, shard)
             if key not in self._stores:
                 self._stores[key] = MemoryStore(Shard(self._clock, fifo=fifo))
@@ -35,6 +39,13 @@ class MemoryBackend:
                 f"memory queue {queue!r} was opened with fifo={not fifo}: pass the same everywhere"
             )
         return store
+
+    async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:
+        with self._lock:
+            whole = self._stores.get((prefix, queue, None))
+            if whole is not None and whole.shard.payload:
+                return 0
+            return self._layouts.setdefault((prefix, queue), shards)
 
     async def aclose(self) -> None:
         """Nothing to close; the queues stay, for the other event loops and for a later opening."""

@@ -242,6 +242,11 @@ class RedisBackend:
             store = self._stores[keys.base, fifo] = RedisStore(self, keys, caller, again)
         return store
 
+    async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:
+        keys = ShardKeys(queue, prefix=prefix)
+        caller = Caller(self._lines.to(keys), keys, self._sender, self._scripting, PRODUCER)
+        return cast(int, await caller.call("layout", (shards,)).answer())
+
     def worker(
         self, keys: ShardKeys, worker_id: str, on_notice: Callable[[Notice], None]
     ) -> RedisWorkerStore:

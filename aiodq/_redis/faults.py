@@ -12,7 +12,14 @@ from typing import Final
 
 from redis import exceptions as foreign
 
-from aiodq._core.errors import AiodqError, NewerProtocol, QueueFull, ScriptError, WrongOrder
+from aiodq._core.errors import (
+    AiodqError,
+    NewerProtocol,
+    QueueFull,
+    ScriptError,
+    WrongOrder,
+    WrongShards,
+)
 
 
 class Lost(Exception):
@@ -75,6 +82,16 @@ def refusal(error: Exception, *, call: str) -> Exception:
         )
     if code == "UNORDERED":
         return _caused(Unordered(text), error)
+    if code == "SHARDED":
+        count = int((re.search(r"SHARDED (\d+)", text) or ["", "0"])[1])
+        return _caused(
+            WrongShards(
+                f"the queue is divided into {count} shards, and {call} did nothing: pass shards={count} to this "
+                "Queue too",
+                count,
+            ),
+            error,
+        )
     if code == "ORDERED":
         return _caused(
             WrongOrder(

@@ -20,7 +20,7 @@ KINDS: Final[dict[str, str]] = {
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
     "order": "HASH: job id -> its number and a colon, as in the schedule; only in first-in-first-out queues",
     "seq": "STRING, one day: last number",
-    "meta": "HASH: exceptions only: v (layout version), paused (reason), fifo",
+    "meta": "HASH: exceptions only: v (layout version), paused (reason), fifo, shards",
     "done0": "HASH, lifetime: done marks, one of a ring of three: job id -> its due time, ms",
     "done1": "HASH, lifetime: the same",
     "done2": "HASH, lifetime: the same",
