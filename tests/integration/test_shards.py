@@ -11,8 +11,7 @@ import pytest
 from aiodq import Bury, Queue, Worker, current_job
 from aiodq._core.errors import WrongShards
 from aiodq._core.sharding import shard_of
-from aiodq._redis.keys import ShardKeys
-from tests.clusters import Cluster
+from tests.clusters import Cluster, queue_slot
 from tests.servers import ServerProcess
 from tests.shards import until
 
@@ -178,7 +177,7 @@ async def test_six_shards_are_on_all_masters(server: ServerProcess | Cluster, qu
     queue = Queue(queue_name, url=server.url, shards=6)
     async with queue:
         jobs = await queue.enqueue_many([queue.stub("note").after(60).job(n) for n in range(120)])
-        masters = {server.master_of(ShardKeys(queue_name, shard=n).base) for n in range(6)}
+        masters = {server.master_of(queue_slot(queue_name, n)).port for n in range(6)}
         assert len(masters) == 3
         for job in jobs:
             assert await job.cancel()
