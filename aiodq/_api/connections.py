@@ -203,8 +203,8 @@ class Connections:
         found = await opened.backend.layout(self._queue, prefix=self._prefix, shards=self._shards)
         if found == 0:
             raise WrongShards(
-                f"queue {self._queue!r}: shards={self._shards}: it holds jobs and is not divided; let it run empty "
-                "first, or give the divided queue another name",
+                f"queue {self._queue!r}: shards={self._shards}: it holds jobs and is not divided; let it run "
+                "empty first, or give the divided queue another name",
                 0,
             )
         if found != self._shards:

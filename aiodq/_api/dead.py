@@ -131,7 +131,8 @@ class DeadLetters:
         parts = parts_of(await self._queue._store())
         async with AsyncExitStack() as stack:
             streams = [
-                await stack.enter_async_context(aclosing(_dead_of(part, task, error, age_ms))) for part in parts
+                await stack.enter_async_context(aclosing(_dead_of(part, task, error, age_ms)))
+                for part in parts
             ]
             heads = [await anext(stream, None) for stream in streams]
             while True:

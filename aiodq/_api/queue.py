@@ -358,7 +358,8 @@ class Queue:
         """
         await self._store()
         reports = [
-            await check_shard(self._name, part.inspector(), repair=repair) for part in self._connections.parts()
+            await check_shard(self._name, part.inspector(), repair=repair)
+            for part in self._connections.parts()
         ]
         return merged(self._name, reports)
 
@@ -387,7 +388,9 @@ class Queue:
                 await self._store()
             except StoreUnavailable as error:
                 if not told:
-                    log.warning("queue %s: its shards cannot be asked for yet, trying on: %s", self._name, error)
+                    log.warning(
+                        "queue %s: its shards cannot be asked for yet, trying on: %s", self._name, error
+                    )
                 told = True
                 await asyncio.sleep(_AGREE_AGAIN_S)
             else:

@@ -65,10 +65,10 @@ class CallSpec(Struct, frozen=True):
     """The checked options of one call; None where nothing was said."""
 
     job_id: str | None = None
-    shard_key: str = ""
     on_duplicate: OnDuplicate = "keep"
     headers: dict[str, str] | None = None
     carried: Carried | None = None
+    shard_key: str = ""
 
 
 NO_OPTIONS: Final = CallSpec()
@@ -113,10 +113,10 @@ def read_call_options(options: Mapping[str, object]) -> CallSpec:
     job_id = check_job_id(given["job_id"]) if "job_id" in given else None
     return CallSpec(
         job_id,
-        _check_shard_key(given["shard_key"], job_id) if "shard_key" in given else "",
         duplicate,
         check_headers(given["headers"]) if "headers" in given else None,
         _carried(given),
+        _check_shard_key(given["shard_key"], job_id) if "shard_key" in given else "",
     )
 
 
@@ -128,7 +128,9 @@ def _check_shard_key(key: str, job_id: str | None) -> str:
     try:
         check_job_id(start + "x")
     except ValueError as error:
-        raise ValueError(f"shard_key={key!r}: expected 1 to 200 characters without braces: {error}") from error
+        raise ValueError(
+            f"shard_key={key!r}: expected 1 to 200 characters without braces: {error}"
+        ) from error
     if job_id is not None and not job_id.startswith(start):
         raise ValueError(f"job_id={job_id!r} with shard_key={key!r}: expected an id that begins with {start}")
     if len(start.encode()) > _MOST_KEY_BYTES:

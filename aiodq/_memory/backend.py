@@ -29,7 +29,9 @@ class MemoryBackend:
         with self._lock:
             divided = self._layouts.get((prefix, queue))
             if divided is not None and shard is None:
-                raise WrongShards(f"memory queue {queue!r} has {divided} shards: pass shards={divided}", divided)
+                raise WrongShards(
+                    f"memory queue {queue!r} has {divided} shards: pass shards={divided}", divided
+                )
             key = (prefix, queue, shard)
             if key not in self._stores:
                 self._stores[key] = MemoryStore(Shard(self._clock, fifo=fifo))

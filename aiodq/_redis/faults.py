@@ -86,8 +86,8 @@ def refusal(error: Exception, *, call: str) -> Exception:
         count = int((re.search(r"SHARDED (\d+)", text) or ["", "0"])[1])
         return _caused(
             WrongShards(
-                f"the queue is divided into {count} shards, and {call} did nothing: pass shards={count} to this "
-                "Queue too",
+                f"the queue is divided into {count} shards, and {call} did nothing: pass shards={count} to "
+                "this Queue too",
                 count,
             ),
             error,

@@ -26,8 +26,8 @@ class Limit:
 
 
 class Portion:
-    """One shard's part. `waits`: it would claim now if it had slots; `flooded`: its last claim gave all that it
-    wanted, so that it will wait again as soon as the next one is answered."""
+    """One shard's part. `waits`: it would claim now if it had slots; `flooded`: its last claim gave all that
+    it wanted, so that it will wait again as soon as the next one is answered."""
 
     __slots__ = ("_slots", "flooded", "limit", "priority", "taken", "waits", "weight")
 

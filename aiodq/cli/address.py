@@ -39,7 +39,7 @@ def refuse_memory(url: str | None) -> None:
 async def as_it_is(queue: Queue, url: str | None, prefix: str) -> Queue:
     """The queue with the number of shards and the order that it was made with."""
     shards, fifo = 1, False
-    for _ in range(2):
+    for _ in range(3):
         try:
             await queue.stats()
         except WrongShards as wrong:

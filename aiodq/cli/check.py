@@ -51,9 +51,7 @@ def check(
         raise typer.Exit(exits.FAILED)
 
 
-async def _check(
-    named: Sequence[Queue], url: str | None, prefix: str, repair: bool
-) -> list[CheckReport]:
+async def _check(named: Sequence[Queue], url: str | None, prefix: str, repair: bool) -> list[CheckReport]:
     reports: list[CheckReport] = []
     for one in named:
         async with await as_it_is(one, url, prefix) as queue:

@@ -1,4 +1,4 @@
-"""A queue of six shards in a cluster: what happens to one shard does not hold up the others, nor lose a job."""
+"""A queue of six shards in a cluster: what happens to one neither holds up the others nor loses a job."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class Starts:
             self.by_shard[shard_of(event.job_id, SHARDS)].append(started)
 
     def late_between(self, shards: set[int], begin: float, end: float) -> list[float]:
-        return sorted(
-            late for shard in shards for at, late in self.by_shard[shard] if begin <= at <= end
-        )
+        return sorted(late for shard in shards for at, late in self.by_shard[shard] if begin <= at <= end)
 
     async def runs_again(self, shard: int, moment: float) -> float:
         """Seconds from then until the shard's next start."""
@@ -75,7 +73,9 @@ async def test_a_busy_shard_on_the_move_loses_nothing_and_the_others_stay_on_tim
         await settle_down(shop)
         report = await shop.queue.check()
     late = starts.late_between(set(range(SHARDS)) - {moving}, began, moved + again_s)
-    print(f"{len(shop.accepted)} jobs, others {late[-1]:.3f} s late at most, it runs again {again_s:.2f} s later")
+    print(
+        f"{len(shop.accepted)} jobs, others {late[-1]:.3f} s late at most, it runs again {again_s:.2f} s on"
+    )
     assert not shop.lost()
     assert not _twice(shop)
     assert len(late) > 10
@@ -112,8 +112,8 @@ async def test_killing_the_master_of_a_busy_shard_loses_nothing_and_the_others_s
         name for name, ended in _twice(shop).items() if not cut - AROUND_S <= ended <= whole + AROUND_S
     ]
     print(
-        f"{len(shop.accepted)} jobs, {len(_twice(shop))} ran twice, shards elsewhere {late[-1]:.3f} s late at "
-        f"most, those that were struck run again {again_s:.2f} s after the promotion"
+        f"{len(shop.accepted)} jobs, {len(_twice(shop))} ran twice, shards elsewhere {late[-1]:.3f} s late "
+        f"at most, those that were struck run again {again_s:.2f} s after the promotion"
     )
     assert elsewhere
     assert not shop.lost()

@@ -58,3 +58,14 @@ async def test_in_a_fifo_queue_jobs_of_one_moment_run_as_they_were_sent(queue_na
             await post.at(noon).enqueue(name)
         await Worker(letters, concurrency=1).run(burst=True)
         assert posted == ["Zoe", "Adam", "Mia"]
+
+
+async def test_a_divided_queue_is_used_like_any_other(queue_name: str) -> None:
+    async with Queue("orders", url=f"memory://{queue_name}", shards=8) as orders:
+        close_order = orders.stub("close_order")
+        await close_order.options(job_id="close-A1001").after(60).enqueue("A1001")
+        await (
+            close_order.options(shard_key="tenant-7").after(60).enqueue("A1002")
+        )  # beside others of that key
+        assert (await orders.stats()).scheduled == 2
+        assert await orders.cancel("close-A1001")

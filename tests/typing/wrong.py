@@ -81,7 +81,7 @@ async def options() -> None:
     close_order.options(max_attempts="3")  # wrong
     close_order.options(backoff=Exponential())  # wrong
     close_order.options(keep_result=60)  # wrong
-    close_order.options(shard_key="t7")  # wrong
+    close_order.options(shard_key=7)  # wrong
     close_order.options(headers={"a": 1})  # wrong
 
 
@@ -114,11 +114,11 @@ async def ship_name(order: str) -> None: ...
 
 
 async def queues() -> None:
-    Queue("orders", shards=8)  # wrong
     Queue("orders", redis=BlockingRedis())  # wrong
     Queue("orders", "redis://127.0.0.1")  # wrong
     Queue("orders", scripting="lua")  # wrong
     Queue("orders", fifo="yes")  # wrong
+    Queue("orders", shards="4")  # wrong
     Queue("orders", defaults={"timeoutt": 3})  # wrong
     await orders.send("close_order", args="A1001")  # wrong
     await orders.enqueue(close_order)  # wrong

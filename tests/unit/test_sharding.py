@@ -77,7 +77,9 @@ async def test_answers_come_in_the_order_of_the_questions() -> None:
 
 async def test_peek_goes_through_all_shards_by_time() -> None:
     store = shards(3)
-    await store.enqueue([Entry(f"job-{n}", b"", Due(1000 * n, relative=False)) for n in range(2_000_000, 2_000_030)])
+    await store.enqueue(
+        [Entry(f"job-{n}", b"", Due(1000 * n, relative=False)) for n in range(2_000_000, 2_000_030)]
+    )
     everything = (await store.peek("scheduled", limit=30)).jobs
     assert [job.at_ms for job in everything] == sorted(job.at_ms for job in everything)
     assert (await store.peek("scheduled", limit=5, offset=7)).jobs == everything[7:12]
