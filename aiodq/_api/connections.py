@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from aiodq._core.errors import ConfigError
-from aiodq._core.store import Backend, Store
+from aiodq._core.store import UNBOUNDED, Backend, Bounds, Store
 from aiodq._memory.backend import MemoryBackend
 
 if TYPE_CHECKING:
@@ -120,7 +120,14 @@ class Connections:
     """One queue's way to its server, in every event loop that uses the queue."""
 
     def __init__(
-        self, queue: str, *, prefix: str, url: Url | None, client: RedisClient | None, scripting: Scripting
+        self,
+        queue: str,
+        *,
+        prefix: str,
+        url: Url | None,
+        client: RedisClient | None,
+        scripting: Scripting,
+        bounds: Bounds = UNBOUNDED,
     ) -> None:
         if url is not None and client is not None:
             raise ConfigError(f"queue {queue!r}: expected url= or redis=, not both")
@@ -132,6 +139,7 @@ class Connections:
             _check_url(url)
         self._queue = queue
         self._prefix = prefix
+        self._bounds = bounds
         self._url = url
         self._client = client
         self._scripting: Scripting = scripting
@@ -183,7 +191,7 @@ class Connections:
             await last[1].aclose()
 
     def _remember(self, opened: Opened) -> Store:
-        store = opened.backend.store(self._queue, prefix=self._prefix)
+        store = opened.backend.store(self._queue, prefix=self._prefix, bounds=self._bounds)
         self._last = asyncio.get_running_loop(), opened, store
         return store
 

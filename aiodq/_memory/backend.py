@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
+from aiodq._core.store import UNBOUNDED, Bounds
 from aiodq._memory.clock import Clock, anchored_clock
 from aiodq._memory.shard import Shard
 from aiodq._memory.store import MemoryStore
@@ -18,15 +19,18 @@ class MemoryBackend:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or anchored_clock()
-        self._stores: dict[tuple[str, str, int | None], MemoryStore] = {}
+        self._shards: dict[tuple[str, str, int | None], Shard] = {}
+        self._stores: dict[tuple[Shard, Bounds], MemoryStore] = {}
         self._lock = Lock()
 
-    def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> MemoryStore:
+    def store(
+        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, bounds: Bounds = UNBOUNDED
+    ) -> MemoryStore:
         with self._lock:
-            key = (prefix, queue, shard)
-            if key not in self._stores:
-                self._stores[key] = MemoryStore(Shard(self._clock))
-            return self._stores[key]
+            data = self._shards.setdefault((prefix, queue, shard), Shard(self._clock))
+            if (data, bounds) not in self._stores:
+                self._stores[data, bounds] = MemoryStore(data, bounds)
+            return self._stores[data, bounds]
 
     async def aclose(self) -> None:
         """Nothing to close; the queues stay, for the other event loops and for a later opening."""

@@ -16,6 +16,7 @@ KINDS: Final[dict[str, str]] = {
     "lease": "HASH: job id -> token",
     "fence": "STRING, one day: last fence of this shard",
     "tally": "HASH: t:<id> history, c:<id> crashes, i:<id> interruptions; only for jobs that have any",
+    "rate": "HASH, lifetime: a rate's bucket -> up to when its time is given away, us",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
     "meta": "HASH: exceptions only: v (layout version), paused (reason)",
@@ -29,7 +30,9 @@ KINDS: Final[dict[str, str]] = {
 """Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
 
 
-SPARE: Final = frozenset({"fence", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"})
+SPARE: Final = frozenset(
+    {"fence", "rate", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"}
+)
 """Keys that nothing is lost with: workers write them anew."""
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from aiodq._core.rate import FARTHEST_US
 from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, FIRST_SEAT_CAP_MS, STEADY_MS, WATCH_CROWD
 
 VERSION: Final = 1
@@ -29,7 +30,9 @@ _CONSTANTS: Final[dict[str, str]] = {
     "VERSION": str(VERSION),
     "PUBLISH": "'PUBLISH'",
     "NUMSUB": "'NUMSUB'",
+    "USAGE": "'USAGE'",
     "CLOCK_STEP_US": str(CLOCK_STEP_US),
+    "FARTHEST_US": str(FARTHEST_US),
     "FIRST_SEAT_CAP_MS": str(FIRST_SEAT_CAP_MS),
     "WATCH_CROWD": str(WATCH_CROWD),
     "STEADY_MS": str(STEADY_MS),

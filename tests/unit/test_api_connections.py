@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from aiodq import ConfigError, Queue
 from aiodq._api import connections
-from aiodq._core.store import Store
+from aiodq._core.store import UNBOUNDED, Bounds, Store
 
 
 class Closes:
@@ -28,7 +28,10 @@ class Closes:
         self.loop = asyncio.get_running_loop()
         self.made.append(self)
 
-    def store(self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None) -> Store:
+    def store(
+        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, bounds: Bounds = UNBOUNDED
+    ) -> Store:
+        del bounds
         return cast("Store", (queue, prefix, shard))
 
     async def aclose(self) -> None:
