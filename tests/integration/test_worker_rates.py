@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from tests.workers import Bench, runtime_of
 
 def gaps(bench: Bench) -> list[float]:
     times = sorted(at for _, at in bench.starts)
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
 async def test_starts_are_spaced_and_waiting_counts_as_nothing(bench: Bench) -> None:
@@ -164,7 +165,7 @@ async def test_a_stop_in_the_middle_of_a_run_uses_its_start_up(bench: Bench) -> 
         if bench.runs(job.id) == 1 and n == 2:
             await asyncio.sleep(60)
 
-    first, second = await bench.queue.enqueue_many([close.job(1), close.job(2)])
+    first, second = await bench.queue.enqueue_many([close.options(job_id=f"job-{n}").job(n) for n in (1, 2)])
     async with bench.worker(grace=0.5):
         await bench.until(lambda: len(bench.starts) == 2)
     assert await bench.where(second.id) == "scheduled"
@@ -182,7 +183,7 @@ async def test_a_rescheduled_job_loses_its_moment(bench: Bench) -> None:
     async def close(n: int) -> None:
         bench.note(current_job().id)
 
-    first, second = await bench.queue.enqueue_many([close.job(1), close.job(2)])
+    first, second = await bench.queue.enqueue_many([close.options(job_id=f"job-{n}").job(n) for n in (1, 2)])
     async with bench.worker():
         await bench.until(lambda: bench.runs(first.id) == 1)
         await bench.until_put_off(second.id)
