@@ -93,9 +93,7 @@ class Queue:
             check_prefix(prefix)
         except (TypeError, ValueError) as error:
             raise ConfigError(str(error)) from error
-        if backlog is not None and not isinstance(backlog, Backlog):
-            raise ConfigError(f"queue {name!r}: backlog={backlog!r}: expected a Backlog or None")
-        self._backlog = backlog or Backlog()
+        self._backlog = _backlog_of(name, backlog)
         self._connections = Connections(
             name, prefix=prefix, url=url, client=redis, scripting=scripting, bounds=self._backlog.bounds()
         )
@@ -423,6 +421,12 @@ def _named(fn: Callable[..., object], name: str | None) -> tuple[str, Callable[.
         return check_task_name(name_of(fn) if name is None else name), fn
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+
+
+def _backlog_of(queue: str, backlog: object) -> Backlog:
+    if backlog is None or isinstance(backlog, Backlog):
+        return backlog or Backlog()
+    raise ConfigError(f"queue {queue!r}: backlog={backlog!r}: expected a Backlog or None")
 
 
 def _shown(fn: object) -> str:

@@ -77,8 +77,7 @@ class Policy(Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"expected {name} to be a plain function, got the coroutine function {hook!r}"
                 )
-        if self.rate is not None and not isinstance(self.rate, Rate):
-            raise ConfigError(f"expected rate to be a Rate or None, got {self.rate!r}")
+        _rate_or_none(self.rate)
         if self.on_expired not in get_args(OnExpired):
             raise ConfigError(f'expected on_expired to be "drop" or "bury", got {self.on_expired!r}')
 
@@ -111,6 +110,11 @@ class Policy(Struct, frozen=True, kw_only=True):
 def _whole(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"expected {name} to be a whole number of at least {least}, got {value!r}")
+
+
+def _rate_or_none(value: object) -> None:
+    if value is not None and not isinstance(value, Rate):
+        raise ConfigError(f"expected rate to be a Rate or None, got {value!r}")
 
 
 def _error_types(name: str, value: object) -> None:
