@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -81,21 +82,27 @@ class Admission:
         bookings = [
             Booking(bucket, _rate_of(runs[0][0]).width_us(len(runs))) for bucket, runs in groups.items()
         ]
+        asked_at = time.monotonic()
         try:
             booked = await home.access.admit(bookings)
         except Exception as error:  # noqa: BLE001  # whatever it is, the jobs must not be kept for ever
             self._refuse(shard, [one for runs in groups.values() for one in runs], error)
         else:
+            took_ms = (time.monotonic() - asked_at) * 1000
             for begins_us, runs in zip(booked.begins_us, groups.values(), strict=True):
-                self._open(shard, booked, begins_us, runs)
+                # After an outage the answer may be a minute old: what it allowed then is not allowed now.
+                late = took_ms > _rate_of(runs[0][0]).late_ms
+                self._open(shard, booked, begins_us, runs, late=late)
         self._answered()
 
-    def _open(self, shard: Shard, booked: Booked, begins_us: int, waiting: Sequence[Waiting]) -> None:
+    def _open(
+        self, shard: Shard, booked: Booked, begins_us: int, waiting: Sequence[Waiting], *, late: bool
+    ) -> None:
         starts_us = _rate_of(waiting[0][0]).starts_us(begins_us, booked.now_us, len(waiting))
         for (run, call), start_us in zip(waiting, starts_us, strict=True):
             if run.ended or run.lost:
                 continue
-            if shard.closing or run.stopped is not None:
+            if late or shard.closing or run.stopped is not None:
                 self._settle(run, Verdict(Released(run.job_id, run.token)))
             elif start_us <= booked.now_us:
                 self._begin(run, call)

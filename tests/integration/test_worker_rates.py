@@ -255,6 +255,34 @@ async def test_a_job_whose_lease_was_lost_while_it_asked_is_not_begun(
         await bench.until_empty()
 
 
+async def test_an_answer_that_was_long_on_its_way_starts_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be repeated for a minute; meanwhile others have started what it allowed."""
+    monkeypatch.setattr("aiodq._core.rate.LATE_MS", 100)
+
+    @bench.queue.task(rate=Rate(100, burst=10))
+    async def close() -> None:
+        bench.note("run")
+
+    async with bench.worker() as worker:
+        (shard,) = runtime_of(worker)._shards
+        plain, asked = shard.access.admit, list[float]()
+
+        async def slow(bookings: list[Booking], /) -> Booked:
+            asked.append(time.monotonic())
+            booked = await plain(bookings)
+            if len(asked) == 1:
+                await asyncio.sleep(0.2)
+            return booked
+
+        monkeypatch.setattr(shard.access, "admit", slow)
+        await close.enqueue()
+        await bench.until(lambda: len(bench.starts) == 1)
+        await bench.until_empty()
+    assert len(asked) == 2
+
+
 async def test_a_stop_gives_jobs_back_that_still_ask(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     @bench.queue.task(rate=Rate(100))
     async def close() -> None:
