@@ -12,6 +12,7 @@ from aiodq._api.share import Share
 from aiodq._api.task import Stub, SyncTask, Task
 from aiodq._api.worker import Worker
 from aiodq._core.answers import DeadRetention
+from aiodq._core.backlog import Backlog
 from aiodq._core.backoff import Exponential, Failure, Fixed
 from aiodq._core.directives import Bury, Directive, Retry, Snooze
 from aiodq._core.durations import Duration
@@ -29,12 +30,14 @@ from aiodq._core.errors import (
     StoreUnavailable,
 )
 from aiodq._core.jobs import NewJob
+from aiodq._core.rate import Rate
 from aiodq._worker.running import RunningJob, current_job
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AiodqError",
+    "Backlog",
     "Bury",
     "ConfigError",
     "DeadRetention",
@@ -55,6 +58,7 @@ __all__ = [
     "Plan",
     "Queue",
     "QueueFull",
+    "Rate",
     "Retry",
     "RunningJob",
     "ScriptError",

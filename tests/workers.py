@@ -86,6 +86,16 @@ class Bench:
                 raise AssertionError(f"{job_id} is {was} after {PATIENCE_S:g} s, not {place}")
             await asyncio.sleep(0.005)
 
+    async def until_put_off(self, job_id: str) -> None:
+        """Waits until its task's rate has put the job's start off."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (await self.where(job_id), (await self.tally(job_id)).reservation is None) != (
+            "scheduled",
+            False,
+        ):
+            assert time.monotonic() < deadline, f"{job_id} has no reservation after {PATIENCE_S:g} s"
+            await asyncio.sleep(0.005)
+
     async def until_empty(self) -> None:
         """Waits until no job is scheduled or processing."""
         deadline = time.monotonic() + PATIENCE_S

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from aiodq._api.shards import ShardedStore
 from aiodq._core.errors import ConfigError, WrongShards
 from aiodq._core.sharding import MAX_SHARDS
-from aiodq._core.store import Backend, QueueStore, Store
+from aiodq._core.store import UNBOUNDED, Backend, Bounds, QueueStore, Store
 from aiodq._memory.backend import MemoryBackend
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ class Connections:
         scripting: Scripting,
         fifo: bool,
         shards: int,
+        bounds: Bounds = UNBOUNDED,
     ) -> None:
         if url is not None and client is not None:
             raise ConfigError(f"queue {queue!r}: expected url= or redis=, not both")
@@ -150,6 +151,7 @@ class Connections:
             _check_url(url)
         self._queue = queue
         self._prefix = prefix
+        self._bounds = bounds
         self._url = url
         self._client = client
         self._scripting: Scripting = scripting
@@ -247,8 +249,11 @@ class Connections:
 
     def _parts(self, opened: Opened) -> list[Store]:
         numbers = range(self._shards) if self._shards > 1 else (None,)
+        bounds = self._bounds.of_one(self._shards)
         return [
-            opened.backend.store(self._queue, prefix=self._prefix, shard=number, fifo=self._fifo)
+            opened.backend.store(
+                self._queue, prefix=self._prefix, shard=number, fifo=self._fifo, bounds=bounds
+            )
             for number in numbers
         ]
 

@@ -12,6 +12,7 @@ from aiodq._core.due import Due
 from aiodq._core.durations import Duration, delay_ms, length_ms
 from aiodq._core.explain import matches, show_dead
 from aiodq._core.names import check_job_id
+from aiodq._core.spread import smeared
 from aiodq._core.store import BATCH, Found, QueueStore, Revival
 from aiodq._core.tally import encode_tally, read_tally
 
@@ -73,25 +74,34 @@ class DeadLetters:
         found = await (await self._queue._store()).find([check_job_id(job_id)])
         return show_dead(found[0]) if found[0].was == "dead" else None
 
-    async def replay(self, ids: str | Iterable[str], *, after: Duration = 0) -> Replayed:
+    async def replay(
+        self, ids: str | Iterable[str], *, after: Duration = 0, spread: Duration = 0
+    ) -> Replayed:
         """Schedules dead letters again, with all their attempts; their history is kept.
 
         Args:
             ids: one id, or several.
             after: due that long from now, by the server's clock; seconds or timedelta.
+            spread: due up to that much later, drawn evenly by the id, so that many jobs do not start at one
+                moment.
 
         Raises:
             TypeError, ValueError: no possible ids, no usable delay; nothing was replayed.
             QueueFull: the server is out of memory; the ids before may have been replayed.
         """
-        due = Due(delay_ms(after))
+        due, spread_ms = Due(delay_ms(after)), length_ms(spread, "spread", zero=True)
         wanted = [check_job_id(job_id) for job_id in ([ids] if isinstance(ids, str) else ids)]
         store = await self._queue._store()
         made: set[str] = set()
         for start in range(0, len(wanted), BATCH):
             jobs = [job for job in await store.find(wanted[start : start + BATCH]) if job.was == "dead"]
             revivals = [
-                Revival(job.job_id, job.at_ms, due, encode_tally(read_tally(job.tally).revived()))
+                Revival(
+                    job.job_id,
+                    job.at_ms,
+                    smeared(due, job.job_id, spread_ms),
+                    encode_tally(read_tally(job.tally).revived()),
+                )
                 for job in jobs
             ]
             if revivals:

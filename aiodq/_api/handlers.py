@@ -12,13 +12,14 @@ from aiodq._core.arguments import Arguments
 from aiodq._core.envelope import Envelope
 from aiodq._core.handler import Call, InThread
 from aiodq._core.policy import Policy
-from aiodq._core.signature import Injected
+from aiodq._core.rate import bucket_name, key_text
+from aiodq._core.signature import Parameters
 
 
 class FunctionHandler:
     """See `aiodq._core.handler.Handler`."""
 
-    __slots__ = ("_arguments", "_fn", "_injected", "_is_async", "name", "policy")
+    __slots__ = ("_arguments", "_fn", "_injected", "_is_async", "_parameters", "name", "policy")
 
     def __init__(
         self,
@@ -26,7 +27,7 @@ class FunctionHandler:
         policy: Policy,
         fn: Callable[..., object],
         arguments: Arguments,
-        injected: dict[str, Injected],
+        parameters: Parameters,
         *,
         is_async: bool,
     ) -> None:
@@ -34,7 +35,8 @@ class FunctionHandler:
         self.policy = policy
         self._fn = fn
         self._arguments = arguments
-        self._injected = injected
+        self._injected = parameters.injected
+        self._parameters = parameters
         self._is_async = is_async
 
     def make_ready(self) -> None:
@@ -52,6 +54,13 @@ class FunctionHandler:
         if not self._injected:
             return cast("Call", partial(call, *args, **kwargs))
         return partial(call_injected, call, args, kwargs, self._injected)
+
+    def bucket(self, envelope: Envelope, /) -> str:
+        rate = self.policy.rate
+        if rate is None or rate.key is None:
+            return bucket_name(self.name)
+        args, kwargs = self._arguments.decode(envelope.args, envelope.kwargs)
+        return bucket_name(self.name, key_text(self._parameters.value_of(rate.key, args, kwargs)))
 
 
 def _threaded(fn: Callable[..., object], in_thread: InThread) -> Callable[..., Coroutine[Any, Any, object]]:

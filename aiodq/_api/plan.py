@@ -15,7 +15,15 @@ from aiodq._core.due import NOW, Due
 from aiodq._core.durations import Duration, instant_ms, summed_delay_ms
 from aiodq._core.jobs import NO_HEADERS, NewJob
 from aiodq._core.names import JOB_ID_BYTES, check_job_id, job_id_from
-from aiodq._core.options import NO_OPTIONS, CallOptions, CallSpec, TaskOptions, read_call_options
+from aiodq._core.options import (
+    NO_OPTIONS,
+    CallOptions,
+    CallSpec,
+    TaskOptions,
+    read_call_options,
+    spread_ms_of,
+)
+from aiodq._core.spread import smeared
 
 IDS_AHEAD: Final = 64
 """Job ids made at a time: asking the system for random bytes costs more than the rest of an id."""
@@ -125,8 +133,11 @@ class Plan(Generic[P, R_co]):
         known = ref if ref._typed else ref._queue.tasks.get(ref.name, ref)
         packed = known._arguments.encode(args, kwargs)
         headers = known._headers if spec.headers is None else spec.headers
-        job_id = spec.job_id or spec.shard_key + _new_id()
-        return NewJob(job_id, ref._queue.name, ref.name, args, kwargs, headers, packed, self._due, spec)
+        job_id, due = spec.job_id or spec.shard_key + _new_id(), self._due
+        spread_ms = known._spread_ms if spec.spread_ms is None else spec.spread_ms
+        if spread_ms:
+            due = smeared(due, job_id, spread_ms)
+        return NewJob(job_id, ref._queue.name, ref.name, args, kwargs, headers, packed, due, spec)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R_co]:
         """Sends the job with these arguments. When it returns, the server has the job.
@@ -137,7 +148,8 @@ class Plan(Generic[P, R_co]):
         Raises:
             TypeError, PayloadError, ConfigError: as `job`; nothing was sent.
             DuplicateJob: with on_duplicate="raise", there is a job of that id.
-            QueueFull: the server is out of memory; nothing was changed.
+            QueueFull: the server is out of memory, or the queue's backlog full; nothing was changed.
+            ValueError: due beyond the backlog's horizon; nothing was sent.
             StoreUnavailable: the server did not answer in time; the job may or may not be there.
         """
         return await self._ref._queue._send(self.job(*args, **kwargs))
@@ -176,6 +188,7 @@ class TaskRef(Plan[P, R_co]):
         self._options = options
         places = (*options, queue._defaults)
         self._headers: Mapping[str, str] = next((o["headers"] for o in places if "headers" in o), NO_HEADERS)
+        self._spread_ms = next((ms for o in places if (ms := spread_ms_of(o)) is not None), 0)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of queue {self._queue.name!r}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -27,12 +28,15 @@ from aiodq._api.task import (
 )
 from aiodq._core.answers import Change, DeadRetention, Explanation, JobInfo, JobState, QueueStats
 from aiodq._core.arguments import Arguments
+from aiodq._core.backlog import Backlog
 from aiodq._core.consistency import CheckReport, merged
+from aiodq._core.due import Due
 from aiodq._core.durations import Duration, to_length
 from aiodq._core.errors import ConfigError, DuplicateJob, StoreUnavailable
 from aiodq._core.explain import explain_job, show_job
 from aiodq._core.handler import Handler
 from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry
+from aiodq._core.jobs import due_of as due_of_job
 from aiodq._core.names import check_job_id, check_prefix, check_queue_name, check_task_name
 from aiodq._core.options import NO_OPTIONS, CallOptions, TaskOptions, check_known, read_task_options
 from aiodq._core.signature import check_function
@@ -44,7 +48,17 @@ R = TypeVar("R")
 log: Final = logging.getLogger("aiodq.worker")
 
 _AGREE_AGAIN_S: Final = 1.0
-_OPTIONS: Final = ("url", "redis", "prefix", "shards", "fifo", "scripting", "defaults", "retention")
+_OPTIONS: Final = (
+    "url",
+    "redis",
+    "prefix",
+    "shards",
+    "fifo",
+    "scripting",
+    "defaults",
+    "retention",
+    "backlog",
+)
 _LISTED: Final = ("scheduled", "processing", "dead")
 _MOST_LISTED: Final = 10_000
 
@@ -73,6 +87,7 @@ class Queue:
         scripting: "functions" uses Redis Functions (Redis 7 and later) instead of EVALSHA.
         defaults: options of its tasks where they have none of their own.
         retention: how long and how many dead letters are kept.
+        backlog: how far the queue may fill up until enqueuing is refused.
 
     Raises:
         ConfigError: a name or a setting that cannot be.
@@ -90,6 +105,7 @@ class Queue:
         scripting: Scripting = "eval",
         defaults: TaskOptions | None = None,
         retention: DeadRetention | None = None,
+        backlog: Backlog | None = None,
         **unknown: Never,
     ) -> None:
         check_known("option of Queue", unknown, _OPTIONS)
@@ -98,8 +114,16 @@ class Queue:
             check_prefix(prefix)
         except (TypeError, ValueError) as error:
             raise ConfigError(str(error)) from error
+        self._backlog = _backlog_of(name, backlog)
         self._connections = Connections(
-            name, prefix=prefix, url=url, client=redis, scripting=scripting, fifo=fifo, shards=shards
+            name,
+            prefix=prefix,
+            url=url,
+            client=redis,
+            scripting=scripting,
+            fifo=fifo,
+            shards=shards,
+            bounds=self._backlog.bounds(),
         )
         self._defaults = read_task_options(f"queue {name!r}, defaults", defaults or {})
         self._retention = retention or DeadRetention()
@@ -224,11 +248,13 @@ class Queue:
         Raises:
             TypeError, ConfigError: one is not a job, or of another queue; none was sent.
             DuplicateJob: one with on_duplicate="raise" has an id that was taken; all others were sent.
-            QueueFull, StoreUnavailable: as `Plan.enqueue`.
+            QueueFull, StoreUnavailable: as `Plan.enqueue`. ValueError: one is due beyond the backlog's
+                horizon; none was sent.
         """
         checked = list(jobs)
         for job in checked:
             check_job(job, self._name)
+            self._check_horizon(due_of_job(job), job.id)
         if not checked:
             return []
         placed = await place(await self._store(), checked)
@@ -259,6 +285,7 @@ class Queue:
         return await plan.options(**options).enqueue(*args, **(kwargs or {}))
 
     async def _send(self, job: NewJob[R], /) -> Enqueued[R]:
+        self._check_horizon(due_of_job(job), job.id)
         store = self._connections.ready() or await self._connections.store()
         duplicate = on_duplicate_of(job)
         entry = to_entry(job)
@@ -297,7 +324,8 @@ class Queue:
         """Gives a scheduled job another due time: `after` counts from now, not from its old due time.
 
         Raises:
-            TypeError, ValueError: both or none of the two, or no usable time or id.
+            TypeError, ValueError: both or none of the two, no usable time or id, or a time beyond the
+                backlog's horizon.
             QueueFull: the server is out of memory; nothing was changed.
         """
         return await self._reschedule(job_id, after, at)
@@ -314,6 +342,7 @@ class Queue:
 
     async def _reschedule(self, job_id: str, after: Duration | None, at: datetime | None, /) -> Change:
         move = check_job_id(job_id), due_of(after, at, needed=True)
+        self._check_horizon(move[1], job_id)
         (was,) = await (await self._store()).reschedule([move])
         return _changed(was)
 
@@ -409,6 +438,10 @@ class Queue:
                 handlers[name] = task._handler
         return handlers
 
+    def _check_horizon(self, due: Due, job_id: str) -> None:
+        if self._backlog.horizon is not None:
+            self._backlog.check_due(due, time.time_ns() // 1_000_000, f"job {job_id!r}")
+
     async def _store(self) -> QueueStore:
         return self._connections.ready() or await self._connections.store()
 
@@ -435,6 +468,12 @@ def _named(fn: Callable[..., object], name: str | None) -> tuple[str, Callable[.
         return check_task_name(name_of(fn) if name is None else name), fn
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
+
+
+def _backlog_of(queue: str, backlog: object) -> Backlog:
+    if backlog is None or isinstance(backlog, Backlog):
+        return backlog or Backlog()
+    raise ConfigError(f"queue {queue!r}: backlog={backlog!r}: expected a Backlog or None")
 
 
 def _shown(fn: object) -> str:

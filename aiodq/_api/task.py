@@ -38,9 +38,12 @@ class _Function(TaskRef[P, R_co]):
             make_policy(*options, queue._defaults),
             fn,
             self._arguments,
-            self._parameters.injected,
+            self._parameters,
             is_async=isinstance(self, Task),
         )
+        rate = self._handler.policy.rate
+        if rate is not None and rate.key is not None:
+            self._parameters.check_key(rate.key, "Rate.key")
         functools.update_wrapper(cast("Callable[..., object]", self), fn)
 
 
@@ -143,7 +146,7 @@ class Stub(TaskRef[P, R]):
             task = make_task(self._registry, self.name, fn, (read, *self._options))
             task._parameters.check_takes_what(self._parameters)
             self._registry._register(task, implements=True)
-            self._headers = task._headers
+            self._headers, self._spread_ms = task._headers, task._spread_ms
             return task
 
         return implement if fn is None else implement(fn)

@@ -14,6 +14,7 @@ raised what is no Exception               a failure (SystemExit, KeyboardInterru
                                           CancelledError that nobody sent)
 stopped at its time limit                 a failure with TimeoutError; ack if it returned nevertheless
 stopped by a shutdown                     release, uncounted; ack if it returned nevertheless
+its task's rate allows no start now       release until the moment reserved for it
 asked `current_job` for a wrong state     release after a delay: the deployment is at fault
 on_error or backoff raised                noted in the history; the other rules go on
 task or payload version not known here    release after 1 s, doubling up to 60 s
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from aiodq._core.backoff import Exponential, Failure, backoff_ms
@@ -35,7 +37,14 @@ from aiodq._core.due import Due
 from aiodq._core.errors import ConfigError
 from aiodq._core.policy import Policy
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
-from aiodq._core.tally import ErrorRecord, describe, encode_tally, read_tally, record_error
+from aiodq._core.tally import (
+    ErrorRecord,
+    Reservation,
+    describe,
+    encode_tally,
+    read_tally,
+    record_error,
+)
 
 StopReason: TypeAlias = Literal["timeout", "lost", "shutdown"]
 """Why a worker cancelled a handler."""
@@ -93,9 +102,10 @@ def after_run(facts: Facts, error: BaseException | None, stopped: StopReason | N
     if stopped == "timeout":
         return _failed(facts, _timeout(facts.policy, error))
     if stopped is not None:
-        return Verdict(Released(facts.job_id, facts.token), describe(error))
+        return _released(facts, describe(error))
     if any(isinstance(leaf, WrongState) for leaf in leaves_of(error)):
-        return handed_back(facts, describe(error))
+        blob = encode_tally(read_tally(facts.tally).spent(facts.now_ms))
+        return handed_back(msgspec.structs.replace(facts, tally=blob), describe(error))
     return _failed(facts, error)
 
 
@@ -113,6 +123,15 @@ def put_off(facts: Facts, wait_ms: int, error: str) -> Verdict:
     """Given back uncounted, for a while: this worker cannot run it now."""
     blob = encode_tally(read_tally(facts.tally))
     return Verdict(Deferred(facts.job_id, facts.token, Due(wait_ms), blob, outcome="release"), error)
+
+
+def deferred(facts: Facts, reservation: Reservation) -> Verdict:
+    """Given back uncounted, until the moment that was reserved for it: its task's rate is used up for now."""
+    blob = encode_tally(read_tally(facts.tally).put_off(reservation))
+    due = Due(reservation.at_ms, relative=False)
+    return Verdict(
+        Deferred(facts.job_id, facts.token, due, blob, outcome="release"), "put off by its task's rate"
+    )
 
 
 def unreadable(facts: Facts, error: BaseException) -> Verdict:
@@ -138,6 +157,16 @@ def crashed_out(facts: Facts, crashes: int) -> Verdict | None:
     return _bury(
         facts, f"its worker died {crashes} times while running it (max_crashes={facts.policy.max_crashes})"
     )
+
+
+def _released(facts: Facts, error: str) -> Verdict:
+    """Stopped in the middle of a run: at its own due time again. If it had waited for its rate, that start is
+    used up, which must be noted; then it is due now."""
+    tally = read_tally(facts.tally)
+    if tally.reservation is None:
+        return Verdict(Released(facts.job_id, facts.token), error)
+    blob, due = encode_tally(tally.spent(facts.now_ms)), Due(facts.now_ms, relative=False)
+    return Verdict(Deferred(facts.job_id, facts.token, due, blob, outcome="release"), error)
 
 
 def _timeout(policy: Policy, error: BaseException) -> TimeoutError:

@@ -10,6 +10,7 @@ from aiodq._core.answers import DeadJob, Explanation, JobInfo
 from aiodq._core.durations import to_instant
 from aiodq._core.envelope import Envelope, decode_envelope
 from aiodq._core.errors import PayloadError
+from aiodq._core.rate import applies
 from aiodq._core.store import Found, ShardStats
 from aiodq._core.tally import Tally, read_tally
 
@@ -75,7 +76,11 @@ def _scheduled(job: Found, stats: ShardStats) -> list[str]:
             says.append("no worker is known to serve this queue right now")
     if stats.paused is not None:
         says.append("the queue is paused" + (f": {stats.paused}" if stats.paused else ""))
-    return says + _history(job, read_tally(job.tally))
+    tally = read_tally(job.tally)
+    waits = tally.reservation
+    if waits is not None and applies(waits, job.at_ms):
+        says.append(f"its task's rate has put it off; its own due time was {_time(waits.due_ms)}")
+    return says + _history(job, tally)
 
 
 def _processing(job: Found, stats: ShardStats) -> list[str]:

@@ -31,3 +31,7 @@ class Handler(Protocol):
         parameters included. Raises PayloadError when the arguments do not fit: a later run would not fit
         either."""
         ...
+
+    def bucket(self, envelope: Envelope, /) -> str:
+        """The bucket of its rate that a stored job belongs to. Raises as `prepare`."""
+        ...

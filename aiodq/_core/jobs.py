@@ -70,6 +70,10 @@ class NewJob(Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return msgspec.structs.replace(self, headers={**self.headers, **check_headers(headers)})
 
 
+def due_of(job: NewJob[object]) -> Due:
+    return job._due
+
+
 def on_duplicate_of(job: NewJob[object]) -> OnDuplicate:
     return job._spec.on_duplicate
 

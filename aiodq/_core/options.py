@@ -1,7 +1,7 @@
 """Options of tasks and calls: which there are, what they may be, and which of several goes first.
 
 An option is looked up at the call (`task.options(…)`, `send`), then at the handler, its stub, the queue's
-`defaults=` and the library. `headers` are looked up where the job is made and travel with it. Of the
+`defaults=` and the library. `headers` and `spread` are looked up where the job is made. Of the
 others only those of the call travel; what is said at the handler counts where the job runs, so that a
 deployment changes it for waiting jobs.
 """
@@ -20,6 +20,7 @@ from aiodq._core.envelope import Carried
 from aiodq._core.errors import ConfigError
 from aiodq._core.names import check_headers, check_job_id
 from aiodq._core.policy import OnError, Policy
+from aiodq._core.rate import Rate
 
 OnDuplicate: TypeAlias = Literal["keep", "replace", "raise"]
 
@@ -29,13 +30,15 @@ class JobOptions(TypedDict, total=False):
 
     `max_attempts`: runs that may fail, the first included (10). `timeout`: the longest run, None: no
     limit (1 h). `expires`: how long after its due time a job may still start, None: for ever. `headers`:
-    strings for the handler.
+    strings for the handler. `spread`: how much later than its due time a job may be due, drawn evenly by
+    its id, so that a burst of jobs does not start at one moment (0).
     """
 
     max_attempts: int
     timeout: Duration | None
     expires: Duration | None
     headers: Mapping[str, str]
+    spread: Duration
 
 
 class CallOptions(JobOptions, total=False):
@@ -59,6 +62,7 @@ class TaskOptions(JobOptions, total=False):
     on_error: OnError | None
     on_expired: Literal["drop", "bury"]
     max_crashes: int
+    rate: Rate | None
 
 
 class CallSpec(Struct, frozen=True):
@@ -69,13 +73,14 @@ class CallSpec(Struct, frozen=True):
     headers: dict[str, str] | None = None
     carried: Carried | None = None
     shard_key: str = ""
+    spread_ms: int | None = None
 
 
 NO_OPTIONS: Final = CallSpec()
 
 LATER: Final = frozenset({
-    "spread", "unique", "concurrency_key", "durability", "durability_timeout", "max_running", "rate", "then",
-    "keep_result", "dedupe", "middlewares", "codec", "large", "backlog",
+    "unique", "concurrency_key", "durability", "durability_timeout", "max_running", "then",
+    "keep_result", "dedupe", "middlewares", "codec", "large",
 })  # fmt: skip
 """Options that are agreed but not built yet, so that a call with one says so instead of doing something
 else."""
@@ -117,6 +122,7 @@ def read_call_options(options: Mapping[str, object]) -> CallSpec:
         check_headers(given["headers"]) if "headers" in given else None,
         _carried(given),
         _check_shard_key(given["shard_key"], job_id) if "shard_key" in given else "",
+        spread_ms_of(given),
     )
 
 
@@ -150,10 +156,16 @@ def read_task_options(what: str, options: Mapping[str, object]) -> TaskOptions:
     try:
         if "headers" in given:
             given["headers"] = check_headers(given["headers"])
+        spread_ms_of(given)
         make_policy(given)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{what}: {error}") from error
     return given
+
+
+def spread_ms_of(options: JobOptions) -> int | None:
+    """The spread among these options, ms; None where nothing was said. Raises TypeError, ValueError."""
+    return length_ms(options["spread"], "spread", zero=True) if "spread" in options else None
 
 
 def make_policy(*options: TaskOptions) -> Policy:

@@ -13,6 +13,7 @@ from aiodq._core.backoff import Backoff, Exponential, Failure, Fixed
 from aiodq._core.directives import Directive
 from aiodq._core.envelope import Carried
 from aiodq._core.errors import ConfigError, PayloadError
+from aiodq._core.rate import Rate
 
 MAX_ATTEMPTS: Final = 10
 TIMEOUT_MS: Final = 3_600_000
@@ -37,6 +38,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         on_error: asked first about each error; returns a directive, or None for the rules above.
         on_expired: whether an expired job is dropped or buried.
         max_crashes: how many times a worker may die with the job until it is buried.
+        rate: how often its jobs may start, over all workers; None: as often as they come.
 
     Raises:
         ConfigError: a value is outside its range.
@@ -52,6 +54,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     on_error: OnError | None = None
     on_expired: OnExpired = "drop"
     max_crashes: int = MAX_CRASHES
+    rate: Rate | None = None
 
     def __post_init__(self) -> None:
         _whole("max_attempts", self.max_attempts, least=1)
@@ -74,6 +77,7 @@ class Policy(Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"expected {name} to be a plain function, got the coroutine function {hook!r}"
                 )
+        _rate_or_none(self.rate)
         if self.on_expired not in get_args(OnExpired):
             raise ConfigError(f'expected on_expired to be "drop" or "bury", got {self.on_expired!r}')
 
@@ -106,6 +110,11 @@ class Policy(Struct, frozen=True, kw_only=True):
 def _whole(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"expected {name} to be a whole number of at least {least}, got {value!r}")
+
+
+def _rate_or_none(value: object) -> None:
+    if value is not None and not isinstance(value, Rate):
+        raise ConfigError(f"expected rate to be a Rate or None, got {value!r}")
 
 
 def _error_types(name: str, value: object) -> None:

@@ -137,6 +137,27 @@ class Parameters:
                 f"{self.task}(): the handler takes {self._public}, but its stub declares {stub._public}"
             )
 
+    def check_key(self, name: str, of: str) -> None:
+        """Checks that a job brings this parameter, by which something is told apart; `of` names the setting.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if name not in self._public.parameters or name in (self.rest, self.others):
+            known = [known for known in self._public.parameters if known not in (self.rest, self.others)]
+            raise ConfigError(
+                f"{self.task}(): {of} is {name!r}, which is no parameter that jobs of this task bring: "
+                f"expected {' or '.join(map(repr, known)) or 'one, and the handler has none'}"
+            )
+
+    def value_of(self, name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        """What this parameter gets from a job's arguments; its default where they leave it out."""
+        if name in kwargs:
+            return kwargs[name]
+        if name in self.positions and (position := self.positions.index(name)) < len(args):
+            return args[position]
+        return self._public.parameters[name].default
+
     def name_at(self, position: int) -> str:
         """The name of the parameter that an argument at this position goes to."""
         if position < len(self.positions):

@@ -14,9 +14,9 @@ Four faces, by who uses them:
 * `Inspector` (`_core.inspection`): finds what contradicts itself, and mends it.
 
 Every method raises `StoreUnavailable` when the server did not answer in time, `QueueFull` when it is out of
-memory (only moves that grow the queue), `NewerProtocol` when the queue was upgraded beyond this version,
-`WrongOrder` when it is first in, first out for others and not for this caller, or the other way round, and
-`ScriptError` for a refusal that no repeat can mend.
+memory (only moves that grow the queue) or an enqueue would go beyond the store's bounds, `NewerProtocol` when
+the queue was upgraded beyond this version, `WrongOrder` when it is first in, first out for others and not for
+this caller, or the other way round, and `ScriptError` for a refusal that no repeat can mend.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from aiodq._core.due import Due
 from aiodq._core.inspection import Inspector
 from aiodq._core.lease import Lease
 from aiodq._core.lifecycle import Place
+from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Settlement
 
 BATCH = 100
@@ -67,6 +68,20 @@ SILENT_MS = 400
 """How long a lease holder's channel must be silent until the holder may be convicted."""
 
 Was: TypeAlias = Literal["absent", "scheduled", "processing", "dead", "done"]
+
+
+class Bounds(Struct, frozen=True):
+    """How much an enqueue may add up to: jobs that wait or run, and bytes that payloads take; 0: no bound."""
+
+    jobs: int = 0
+    bytes: int = 0
+
+    def of_one(self, shards: int) -> Bounds:
+        """The part of one shard of so many, rounded up."""
+        return self if shards == 1 else Bounds(-(-self.jobs // shards), -(-self.bytes // shards))
+
+
+UNBOUNDED = Bounds()
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -329,6 +344,11 @@ class WorkerStore(Protocol):
         """
         ...
 
+    async def admit(self, bookings: Sequence[Booking], /) -> Booked:
+        """Books time of rates' buckets, at most `BATCH` of them; repeats itself as `turn` does. What is
+        booked and not used is lost."""
+        ...
+
     async def leave(self, *, holds: bool) -> None:
         """Gives up the seat, waking somebody else; unless it `holds` leases, also leaves the list of
         holders."""
@@ -369,10 +389,18 @@ class Backend(Protocol):
     """One server (or one memory) as seen from one event loop: makes the stores, owns their connections."""
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> Store:
         """One shard of a queue; `shard` is None for a queue that is not divided. `fifo`: of jobs due in one
-        millisecond the one that came first is given first. Asked again, gives the same object."""
+        millisecond the one that came first is given first. `bounds`: for what is enqueued through this store.
+        Asked again, gives the same object."""
         ...
 
     async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:

@@ -35,12 +35,37 @@ class ErrorRecord(Struct, frozen=True, rename={"at_ms": "t", "type": "e", "messa
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
+class Reservation(Struct, frozen=True, array_like=True):
+    """A start that a rate has put off: the job waits for its moment, and then starts without asking again.
+
+    Attributes:
+        due_ms: the job's own due time, Unix ms.
+        at_ms: the moment reserved for it.
+        losses: its crashes and interruptions when it was reserved; with more of them a run may have used it.
+    """
+
+    due_ms: int
+    at_ms: int
+    losses: int
+
+
+SPENT: Final = -1
+"""`losses` of a reservation that a run has used."""
+
+
 class Tally(
     Struct,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
-    rename={"failures": "f", "snoozes": "s", "handbacks": "h", "errors": "e", "reason": "r"},
+    rename={
+        "failures": "f",
+        "snoozes": "s",
+        "handbacks": "h",
+        "errors": "e",
+        "reason": "r",
+        "reservation": "w",
+    },
 ):
     """Counters and history of one job.
 
@@ -51,6 +76,7 @@ class Tally(
             version.
         errors: the last `ERRORS_KEPT` errors, oldest first.
         reason: why it was buried; empty for a job that was not.
+        reservation: set while a rate puts its start off, and until that run ends.
     """
 
     failures: int = 0
@@ -58,19 +84,33 @@ class Tally(
     handbacks: int = 0
     errors: tuple[ErrorRecord, ...] = ()
     reason: str = ""
+    reservation: Reservation | None = None
 
     def with_errors(self, *records: ErrorRecord) -> Tally:
         return msgspec.structs.replace(self, errors=(*self.errors, *records)[-ERRORS_KEPT:])
 
     def failed(self, *records: ErrorRecord) -> Tally:
         """One more failure, with its errors."""
-        return msgspec.structs.replace(self.with_errors(*records), failures=self.failures + 1, handbacks=0)
+        return msgspec.structs.replace(
+            self.with_errors(*records), failures=self.failures + 1, handbacks=0, reservation=None
+        )
 
     def snoozed(self) -> Tally:
-        return msgspec.structs.replace(self, snoozes=self.snoozes + 1, handbacks=0)
+        return msgspec.structs.replace(self, snoozes=self.snoozes + 1, handbacks=0, reservation=None)
 
     def handed_back(self) -> Tally:
         return msgspec.structs.replace(self, handbacks=self.handbacks + 1)
+
+    def put_off(self, reservation: Reservation) -> Tally:
+        """A rate has put its start off."""
+        return msgspec.structs.replace(self, reservation=reservation)
+
+    def spent(self, at_ms: int) -> Tally:
+        """A run has used its reservation: the next one, at that time, asks anew. Its own due time is kept."""
+        if self.reservation is None:
+            return self
+        used = msgspec.structs.replace(self.reservation, at_ms=at_ms, losses=SPENT)
+        return msgspec.structs.replace(self, reservation=used)
 
     def buried(self, reason: str) -> Tally:
         return msgspec.structs.replace(self, reason=_clean(reason, MESSAGE_LENGTH))

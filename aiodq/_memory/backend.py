@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from aiodq._core.errors import WrongOrder, WrongShards
+from aiodq._core.store import UNBOUNDED, Bounds
 from aiodq._memory.clock import Clock, anchored_clock
 from aiodq._memory.shard import Shard
 from aiodq._memory.store import MemoryStore
@@ -19,12 +20,20 @@ class MemoryBackend:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or anchored_clock()
-        self._stores: dict[tuple[str, str, int | None], MemoryStore] = {}
+        self._shards: dict[tuple[str, str, int | None], Shard] = {}
+        self._stores: dict[tuple[Shard, Bounds], MemoryStore] = {}
         self._layouts: dict[tuple[str, str], int] = {}
         self._lock = Lock()
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> MemoryStore:
         with self._lock:
             divided = self._layouts.get((prefix, queue))
@@ -33,19 +42,21 @@ class MemoryBackend:
                     f"memory queue {queue!r} has {divided} shards: pass shards={divided}", divided
                 )
             key = (prefix, queue, shard)
-            if key not in self._stores:
-                self._stores[key] = MemoryStore(Shard(self._clock, fifo=fifo))
-            store = self._stores[key]
-        if store.shard.fifo != fifo:
-            raise WrongOrder(
-                f"memory queue {queue!r} was opened with fifo={not fifo}: pass the same everywhere"
-            )
-        return store
+            if key not in self._shards:
+                self._shards[key] = Shard(self._clock, fifo=fifo)
+            data = self._shards[key]
+            if data.fifo != fifo:
+                raise WrongOrder(
+                    f"memory queue {queue!r} was opened with fifo={not fifo}: pass the same everywhere"
+                )
+            if (data, bounds) not in self._stores:
+                self._stores[data, bounds] = MemoryStore(data, bounds)
+            return self._stores[data, bounds]
 
     async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:
         with self._lock:
-            whole = self._stores.get((prefix, queue, None))
-            if whole is not None and whole.shard.payload:
+            whole = self._shards.get((prefix, queue, None))
+            if whole is not None and whole.payload:
                 return 0
             return self._layouts.setdefault((prefix, queue), shards)
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from aiodq._core.backlog import BacklogFull
 from aiodq._core.due import Due
 from aiodq._core.lease import parse_token
 from aiodq._core.lifecycle import Place
+from aiodq._core.rate import Booked, Booking, book
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
     SILENT_MS,
+    UNBOUNDED,
+    Bounds,
     Entry,
     Found,
     Notice,
@@ -25,7 +29,7 @@ from aiodq._core.store import (
     Was,
 )
 from aiodq._memory.failover import Telling
-from aiodq._memory.parts import Ear
+from aiodq._memory.parts import RATE_MOST, Ear
 from aiodq._memory.scored_set import ScoredSet
 
 
@@ -34,20 +38,34 @@ class Shard(Telling):
 
     # -- producers and operators
 
-    def enqueue(self, entries: Sequence[Entry]) -> list[Placed]:
-        return self._write(entries, self._keep_or_create)
+    def enqueue(self, entries: Sequence[Entry], bounds: Bounds = UNBOUNDED) -> list[Placed]:
+        return self._write(entries, self._keep_or_create, bounds)
 
-    def replace(self, entries: Sequence[Entry]) -> list[Placed]:
-        return self._write(entries, self._replace_or_create)
+    def replace(self, entries: Sequence[Entry], bounds: Bounds = UNBOUNDED) -> list[Placed]:
+        return self._write(entries, self._replace_or_create, bounds)
 
-    def _write(self, entries: Sequence[Entry], put: Callable[[Entry, int], Placed]) -> list[Placed]:
+    def _write(
+        self, entries: Sequence[Entry], put: Callable[[Entry, int], Placed], bounds: Bounds
+    ) -> list[Placed]:
         with self.lock:
+            if bounds is not UNBOUNDED:
+                self._check_room(entries, bounds)
             now_us = self.clock()
             answers = [put(entry, now_us // 1000) for entry in entries]
             written = [answer.due_ms for answer in answers if answer.created or answer.replaced]
             if written:
                 self.watch(min(written), now_us)
             return answers
+
+    def _check_room(self, entries: Sequence[Entry], bounds: Bounds) -> None:
+        """A server estimates the bytes; here they are counted."""
+        fresh = [entry for entry in entries if entry.job_id not in self.payload]
+        jobs = len(self.payload) - len(self.dead)
+        if bounds.jobs and fresh and jobs + len(fresh) > bounds.jobs:
+            raise BacklogFull("jobs", bounds.jobs, jobs)
+        used = sum(map(len, self.payload.values())) if bounds.bytes else 0
+        if bounds.bytes and fresh and used + sum(len(entry.payload) for entry in fresh) > bounds.bytes:
+            raise BacklogFull("bytes", bounds.bytes, used)
 
     def _keep_or_create(self, entry: Entry, now_ms: int) -> Placed:
         """What someone else's hand left of a job, its payload or its place alone, does not block the id."""
@@ -224,6 +242,21 @@ class Shard(Telling):
                 self.lease.pop(end.job_id, None)
                 self.processing.remove(end.job_id)
         return answers
+
+    # -- rates
+
+    def admit(self, bookings: Sequence[Booking]) -> Booked:
+        with self.lock:
+            now_us = self.clock()
+            begins_us: list[int] = []
+            for booking in bookings:
+                until_us = self.rate.get(booking.bucket, 0)
+                begins, self.rate[booking.bucket] = book(until_us, now_us, booking.width_us)
+                begins_us.append(begins)
+            if len(self.rate) > self.rate_most:
+                self.rate = {bucket: until for bucket, until in self.rate.items() if until > now_us}
+                self.rate_most = max(RATE_MOST, 2 * len(self.rate))
+            return Booked(now_us, begins_us)
 
     # -- presence of workers
 

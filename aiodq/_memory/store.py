@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 from aiodq._core.due import Due
 from aiodq._core.lease import CLAIM_ID_LENGTH
 from aiodq._core.lifecycle import Place
+from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
+    UNBOUNDED,
+    Bounds,
     ClaimRequest,
     Entry,
     Found,
@@ -34,16 +37,17 @@ from aiodq._memory.shard import Shard
 class MemoryStore:
     """Producers' and operators' face of one shard. Usable from any event loop and thread of the process."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, bounds: Bounds = UNBOUNDED) -> None:
         self.shard = shard
+        self._bounds = bounds
 
     async def enqueue(self, entries: Sequence[Entry], /) -> list[Placed]:
         await asyncio.sleep(0)
-        return self.shard.enqueue(entries)
+        return self.shard.enqueue(entries, self._bounds)
 
     async def replace(self, entries: Sequence[Entry], /) -> list[Placed]:
         await asyncio.sleep(0)
-        return self.shard.replace(entries)
+        return self.shard.replace(entries, self._bounds)
 
     async def cancel(self, job_ids: Sequence[str], /) -> list[Was]:
         await asyncio.sleep(0)
@@ -166,6 +170,10 @@ class MemoryWorkerStore:
             Buried: self._shard.bury(buried),
         }
         return [answers[type(settlement)].pop(0) for settlement in settlements]
+
+    async def admit(self, bookings: Sequence[Booking], /) -> Booked:
+        await asyncio.sleep(0)
+        return self._shard.admit(bookings)
 
     async def leave(self, *, holds: bool) -> None:
         await asyncio.sleep(0)

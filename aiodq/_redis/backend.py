@@ -18,7 +18,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 
 from aiodq._core.errors import ConfigError
 from aiodq._core.lease import WORKER_ID_LENGTH
-from aiodq._core.store import Notice
+from aiodq._core.store import UNBOUNDED, Bounds, Notice
 from aiodq._redis import cluster, sentinel
 from aiodq._redis.calls import ONCE, PRODUCER, WORKER, Caller
 from aiodq._redis.ears import Ears, Hearing
@@ -219,7 +219,7 @@ class RedisBackend:
         self._scripting: Scripting = scripting
         self._sender = new_sender_id()
         self._lines = self.new_lines()
-        self._stores: dict[tuple[str, bool], RedisStore] = {}
+        self._stores: dict[tuple[str, bool, Bounds], RedisStore] = {}
         self._shared: dict[tuple[str, str], _Shared] = {}
         self._lock = threading.Lock()  # keepers come from another thread
 
@@ -232,14 +232,25 @@ class RedisBackend:
         return lambda: _OneServer(make, reply_timeout_s, identities=self._replays)
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> RedisStore:
         keys = ShardKeys(queue, prefix=prefix, shard=shard, fifo=fifo)
-        store = self._stores.get((keys.base, fifo))
+        store = self._stores.get((keys.base, fifo, bounds))
         if store is None:
-            caller = Caller(self._lines.to(keys), keys, self._sender, self._scripting, PRODUCER)
+            # The server remembers one call of a sender: the stores of one shard are senders of their own.
+            shared = any(base == keys.base for base, *_ in self._stores)
+            sender = new_sender_id() if shared else self._sender
+            caller = Caller(self._lines.to(keys), keys, sender, self._scripting, PRODUCER)
             again = Resender(caller, keys) if self._replays else None
-            store = self._stores[keys.base, fifo] = RedisStore(self, keys, caller, again)
+            store = RedisStore(self, keys, caller, again, bounds)
+            self._stores[keys.base, fifo, bounds] = store
         return store
 
     async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:

@@ -8,10 +8,11 @@ refused and did nothing (`Refused`: the same call may be sent again later), and 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from redis import exceptions as foreign
 
+from aiodq._core.backlog import BacklogFull
 from aiodq._core.errors import (
     AiodqError,
     NewerProtocol,
@@ -99,6 +100,10 @@ def refusal(error: Exception, *, call: str) -> Exception:
             ),
             error,
         )
+    full = re.search(r"FULL (jobs|bytes) (\d+) (\d+)", text)
+    if full is not None:
+        bound: Literal["jobs", "bytes"] = "jobs" if full[1] == "jobs" else "bytes"
+        return _caused(BacklogFull(bound, int(full[2]), int(full[3])), error)
     if code == "OOM":
         return _caused(
             QueueFull(

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Final
 
+from aiodq._core.backlog import BacklogFull
 from aiodq._core.errors import StoreUnavailable
 from aiodq._core.store import BATCH, Entry, Placed
 
@@ -124,6 +125,8 @@ class Gatherer:
                     # another.
                     self._fail(batch, error)
                     self._fail_waiting(error)
+                except BacklogFull as error:
+                    await self._send_what_fits(batch, error, lane)
                 except Exception as error:  # noqa: BLE001 - it is handed to the callers, whatever it is
                     self._fail(batch, error)
                 else:
@@ -135,6 +138,33 @@ class Gatherer:
             del self._lanes[lane]
             if batch is not None:
                 self._fail(batch, StoreUnavailable("the queue was closed during this call"))
+
+    async def _send_what_fits(self, batch: _Batch, error: BacklogFull, lane: int) -> None:
+        """The queue has no room for all of a batch: the first of those who share it get what there is, once;
+        what belongs to one of them stays together."""
+        fits, rest, room, at = _Batch(), _Batch(), error.room, 0
+        for share in batch.shares:
+            entries = batch.entries[at : at + share[1]]
+            at += share[1]
+            size = len(entries) if error.bound == "jobs" else sum(len(entry.payload) for entry in entries)
+            chosen = fits if size <= room else rest
+            room = room - size if chosen is fits else 0
+            chosen.entries += entries
+            chosen.shares.append(share)
+        self._fail(rest, error)
+        if not fits.entries or not rest.entries:
+            self._fail(fits, error)
+            return
+        try:
+            placed = await self._send(fits.entries, lane)
+        except StoreUnavailable as unavailable:
+            self._doubtful.add(lane)
+            self._fail(fits, unavailable)
+            self._fail_waiting(unavailable)
+        except Exception as other:  # noqa: BLE001 - as above
+            self._fail(fits, other)
+        else:
+            self._hand_out(fits, placed)
 
     async def _is_clear(self, lane: int) -> bool:
         """Overtakes what was given up in this lane, if anything waits to be sent; false if that failed."""

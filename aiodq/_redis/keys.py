@@ -16,6 +16,7 @@ KINDS: Final[dict[str, str]] = {
     "lease": "HASH: job id -> token",
     "fence": "STRING, one day: last fence of this shard",
     "tally": "HASH: t:<id> history, c:<id> crashes, i:<id> interruptions; only for jobs that have any",
+    "rate": "HASH, lifetime: a rate's bucket -> up to when its time is given away, us",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
     "order": "HASH: job id -> its number and a colon, as in the schedule; only in first-in-first-out queues",
@@ -32,7 +33,7 @@ KINDS: Final[dict[str, str]] = {
 
 
 SPARE: Final = frozenset(
-    {"fence", "idle", "workers", "seq", "done0", "done1", "done2", "past0", "past1", "past2"}
+    {"fence", "rate", "idle", "workers", "seq", "done0", "done1", "done2", "past0", "past1", "past2"}
 )
 """Keys that nothing is lost with: workers write them anew."""
 

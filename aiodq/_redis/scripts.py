@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aiodq._core.rate import FARTHEST_US
 from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, STEADY_MS, WATCH_CROWD
 
 VERSION: Final = 1
@@ -30,7 +31,9 @@ _CONSTANTS: Final[dict[str, str]] = {
     "VERSION": str(VERSION),
     "PUBLISH": "'PUBLISH'",
     "NUMSUB": "'NUMSUB'",
+    "USAGE": "'USAGE'",
     "CLOCK_STEP_US": str(CLOCK_STEP_US),
+    "FARTHEST_US": str(FARTHEST_US),
     "WATCH_CROWD": str(WATCH_CROWD),
     "STEADY_MS": str(STEADY_MS),
     "DEAF_POLL_MS": str(DEAF_POLL_MS),

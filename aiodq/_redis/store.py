@@ -12,6 +12,8 @@ from aiodq._core.lifecycle import Place
 from aiodq._core.store import (
     BATCH,
     REPLAY_MS,
+    UNBOUNDED,
+    Bounds,
     Entry,
     Found,
     KeeperStore,
@@ -64,8 +66,14 @@ class RedisStore:
     """See `aiodq._core.store.Store`."""
 
     def __init__(
-        self, backend: RedisBackend, keys: ShardKeys, caller: Caller, again: Resender | None = None
+        self,
+        backend: RedisBackend,
+        keys: ShardKeys,
+        caller: Caller,
+        again: Resender | None = None,
+        bounds: Bounds = UNBOUNDED,
     ) -> None:
+        self._bounds = (str(bounds.jobs), str(bounds.bytes))
         self._backend = backend
         self._keys = keys
         self._caller = caller
@@ -88,7 +96,7 @@ class RedisStore:
         return await self._write("replace", lane, entries)
 
     async def _write(self, name: str, lane: int, entries: list[Entry], *fixed: str) -> list[Placed]:
-        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, *fixed]
+        args: list[str | bytes] = [self._caller.next_call_id(), self._keys.wake, *self._bounds, *fixed]
         for entry in entries:
             args += (entry.job_id, due_text(entry.due), entry.payload)
         answer = cast(bytes, await self._caller.call(name, args, lane=lane).answer())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from aiodq._core.lease import Lease
+from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
     BATCH,
@@ -67,6 +68,7 @@ class RedisWorkerStore:
         self._on_notice = on_notice
         self._close = close
         self._shielded: set[asyncio.Task[object]] = set()
+        self._admitting = asyncio.Lock()
         self._pages: dict[str, tuple[int, int]] = {}
         self._listed = False
         """May be on the list of holders. Who lost its last lease has nothing to settle: its claim tells."""
@@ -206,6 +208,18 @@ class RedisWorkerStore:
             clamp_next=clamp_next,
             clear=bool(flags & CLEAR),
         )
+
+    async def admit(self, bookings: Sequence[Booking], /) -> Booked:
+        return await self._shield(self._admit(bookings))
+
+    async def _admit(self, bookings: Sequence[Booking]) -> Booked:
+        async with self._admitting:  # one at a time: the server remembers the answer of the last
+            args: list[Arg] = [self._caller.next_call_id()]
+            for booking in bookings:
+                args += (booking.bucket, booking.width_us)
+            answer = cast(bytes, await self._caller.call("admit", args).answer())
+        now_us, *begins_us = (int(answer[at : at + 16]) for at in range(0, len(answer), 16))
+        return Booked(now_us, begins_us)
 
     async def leave(self, *, holds: bool) -> None:
         self._ears.tried.discard(self._keys.wake)

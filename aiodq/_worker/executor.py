@@ -26,8 +26,10 @@ from aiodq._core.envelope import UnknownVersion, decode_envelope
 from aiodq._core.errors import PayloadError
 from aiodq._core.handler import Call, InThread
 from aiodq._core.lease import Lease
+from aiodq._core.rate import is_admitted
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.tally import users_part
+from aiodq._worker.admission import Admission
 from aiodq._worker.events import JobRecovered, JobStarted, TaskUnknown
 from aiodq._worker.isolation import SUSPECT_CRASHES, Isolation
 from aiodq._worker.reporter import Reporter
@@ -81,6 +83,13 @@ class Executor:
         self._isolation = Isolation(
             slots, loop, begin=self._begin, give_up=self._give_up_suspect, reopened=self._reopened
         )
+        self.admission = Admission(
+            loop,
+            begin=self._begin,
+            settle=self._settle,
+            facts=self._facts,
+            answered=self.check_isolation,
+        )
 
     def runs(self) -> Iterable[Run]:
         """All runs that this worker has, those that lost their lease included."""
@@ -92,6 +101,7 @@ class Executor:
         """Begins the runs of freshly claimed jobs, each of which has a slot taken; `claimed_at`: when their
         leases began at the latest, by the monotonic clock."""
         server_ms = shard.claimer.claimed_us // 1000
+        asking: list[tuple[Run, Call]] = []
         for lease in leases:
             run = Run(lease=lease, host=shard, token=lease.token, renewed_at=claimed_at)
             before = shard.has(lease.job_id)
@@ -102,12 +112,15 @@ class Executor:
             if shard.closing or self._isolation.alone:
                 self._settle(run, Verdict(Released(lease.job_id, lease.token)))
                 continue
-            run.late_ms = server_ms - lease.due_ms
+            run.late_ms = server_ms - run.due_ms
             call = self._prepare(run, shard, server_ms)
             if call is None:
                 continue
             if lease.crashes < SUSPECT_CRASHES:
-                self._begin(run, call)
+                if run.bucket is None:
+                    self._begin(run, call)
+                else:
+                    asking.append((run, call))
             elif self._isolation.busy:
                 self._settle(run, Verdict(Released(lease.job_id, lease.token)))
             else:
@@ -115,6 +128,8 @@ class Executor:
         if self._slots.narrow and not self._isolation.busy:
             self._slots.narrow = False
             self._freed()
+        if asking:
+            self.admission.ask(shard, asking)
         self.check_isolation()
 
     def stop_all(self) -> None:
@@ -143,7 +158,7 @@ class Executor:
         if run.lost and waiting:
             shard.leaving.discard(run)
             run.ended = True
-            self._isolation.release()
+            self._isolation.forget(run)
             self._free_slot(shard)
             self.check_isolation()
         elif run.lost and not run.ended:
@@ -169,7 +184,10 @@ class Executor:
             run.policy = policy if carried is None else policy.with_carried(carried)
             verdict = self._refused(run, shard, server_ms)
             if verdict is None:
-                return handler.prepare(envelope, self._in_thread)
+                call = handler.prepare(envelope, self._in_thread)
+                if policy.rate is not None and not self._is_admitted(run, server_ms):
+                    run.bucket = handler.bucket(envelope)
+                return call
         except UnknownVersion as error:
             self._warn_once(
                 f"payload version of queue {shard.queue}", "job %s given back: %s", run.job_id, error
@@ -181,6 +199,16 @@ class Executor:
             verdict = decision.after_run(self._facts(run), error, None)
         self._settle(run, verdict)
         return None
+
+    def _is_admitted(self, run: Run, server_ms: int) -> bool:
+        lease, rate = run.lease, run.policy.rate
+        return rate is None or is_admitted(
+            rate,
+            run.tally.reservation,
+            due_ms=lease.due_ms,
+            now_ms=server_ms,
+            losses=lease.crashes + lease.interruptions,
+        )
 
     def _refused(self, run: Run, shard: Shard, server_ms: int) -> Verdict | None:
         """The end of a job that is not to be run: its workers died too often, or its time has passed."""
@@ -203,7 +231,7 @@ class Executor:
                 )
         if verdict is None and run.policy.expires_ms is not None:
             facts = msgspec.structs.replace(self._facts(run), now_ms=server_ms)
-            verdict = decision.expired(facts, lease.due_ms)
+            verdict = decision.expired(facts, run.due_ms)
         return verdict
 
     def _begin(self, run: Run, call: Call) -> None:

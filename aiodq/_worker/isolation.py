@@ -78,9 +78,14 @@ class Isolation:
             self._reopen(narrow=True)
 
     def release(self) -> Run | None:
-        """For a shutdown, or a lost lease: the suspect that waits, which will not be run here."""
+        """For a shutdown: the suspect that waits, which will not be run here."""
         waiting = self._take()
         return None if waiting is None else waiting[0]
+
+    def forget(self, run: Run) -> None:
+        """That run has lost its lease: if it is the suspect that waits, there is none any more."""
+        if self._waiting is not None and self._waiting[0] is run:
+            self._take()
 
     def _take(self) -> tuple[Run, Call] | None:
         waiting, self._waiting = self._waiting, None

@@ -17,6 +17,7 @@ from aiodq._core.durations import to_instant, to_length
 from aiodq._core.errors import NotInJob
 from aiodq._core.lease import Lease
 from aiodq._core.policy import Policy
+from aiodq._core.rate import applies
 from aiodq._core.settlement import Settlement
 from aiodq._core.tally import Tally, read_tally
 
@@ -49,6 +50,7 @@ class Run(Struct, eq=False, kw_only=True):
 
     Attributes:
         token: of the newest claim of this job by this worker; later than the lease's after an adoption.
+        bucket: of its task's rate, if it has to ask for its start.
         late_ms: how late it was claimed, by the server's clock.
         renewed_at: from when its lease counts at least.
         keep_until: the keeper renews its lease up to this moment.
@@ -68,6 +70,7 @@ class Run(Struct, eq=False, kw_only=True):
     policy: Policy = _UNKNOWN_POLICY
     headers: Mapping[str, str] | None = None
     remember: bool = False
+    bucket: str | None = None
     late_ms: int = 0
     started: float = 0.0
     finished: float = 0.0
@@ -95,6 +98,17 @@ class Run(Struct, eq=False, kw_only=True):
         if self.seen is None:
             self.seen = read_tally(self.lease.tally)
         return self.seen
+
+    @property
+    def due_ms(self) -> int:
+        """The job's due time, Unix ms; also where its task's rate has put its start off since."""
+        lease = self.lease
+        if lease.tally is None:
+            return lease.due_ms
+        reservation = self.tally.reservation
+        if reservation is None or not applies(reservation, lease.due_ms):
+            return lease.due_ms
+        return reservation.due_ms
 
     def stop(self, why: StopReason) -> None:
         """Cancels the handler for that reason; the first reason stays."""
@@ -173,7 +187,7 @@ class RunningJob(Generic[S_co]):
     @property
     def due_at(self) -> datetime:
         """When the job was due; aware, UTC."""
-        return to_instant(self._run.lease.due_ms)
+        return to_instant(self._run.due_ms)
 
     @property
     def late_by(self) -> timedelta:

@@ -213,6 +213,8 @@ class Runtime:
             self._trimmers.append(
                 Trimmer(shard, age_ms=source.dead_age_ms, count=source.dead_count, every_s=every_s)
             )
+        for shard in shards:
+            shard.peers = shards
         return shards
 
     async def _listen(self, shard: Shard) -> None:
@@ -291,6 +293,7 @@ class Runtime:
 
     async def _close(self) -> None:
         self._executor.timeouts.close()
+        self._executor.admission.close()
         if not self.stuck:
             self._executor.stop_all()  # after a fault of ours; otherwise nothing is left
         await self._keeper.stop(CLOSE_S)

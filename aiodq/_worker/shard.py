@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from aiodq._core.handler import Handler
@@ -37,6 +37,7 @@ class Shard:
     Attributes:
         held: runs whose lease is this worker's, from the claim until the store has answered their settlement.
         leaving: runs that lost their lease and have not ended yet.
+        peers: all shards of this queue in their order, this one among them.
         closing: no more claims; the loops end when nothing is held.
         poke: wakes the shard's turn loop.
     """
@@ -64,6 +65,7 @@ class Shard:
         self.settler = Settler()
         self.held: dict[str, Run] = {}
         self.leaving: set[Run] = set()
+        self.peers: Sequence[Shard] = (self,)
         self.state: object = None
         self.closing = False
         self.poke: Callable[[], None] = _nobody

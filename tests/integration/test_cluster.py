@@ -239,7 +239,7 @@ async def test_in_a_half_moved_slot_asking_at_the_new_node_does_not_help(
     call = ["EVAL", script.source, len(script.header.keys)]
     base = f"aiodq:{{{queue_name}}}:"
     call += [base + key for key in script.header.keys]
-    call += ["00000001", base + "wake:", "", "b", "+0", "body"]
+    call += ["00000001", base + "wake:", "0", "0", "", "b", "+0", "body"]
     try:
         with pytest.raises(redis.exceptions.ResponseError) as asked:
             source.say(*call)

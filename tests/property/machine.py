@@ -10,6 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from aiodq._core.due import Due
 from aiodq._core.lifecycle import Place
+from aiodq._core.rate import Booking
 from aiodq._core.store import ClaimRequest, Entry, Revival
 from tests.property.model import JOBS, WORKERS, ModelMachine
 from tests.property.twins import START_US, Actor, Held
@@ -26,6 +27,12 @@ ids = st.sampled_from(JOBS)
 workers = st.sampled_from(WORKERS)
 entries = st.lists(st.tuples(ids, dues, st.booleans()), min_size=1, max_size=4)
 picks = st.integers(0, 9)
+bookings = st.lists(
+    st.tuples(st.sampled_from(["close", "close:é", "ship"]), st.sampled_from([1, 999, 10_000, 60_000_000])),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda booking: booking[0],
+)
 places: st.SearchStrategy[Place] = st.sampled_from(["scheduled", "processing", "dead"])
 
 
@@ -118,6 +125,15 @@ class QueueMachine(ModelMachine):
         self.all(lambda n: self.twins[n].store.peek(place, limit=limit, offset=offset))
 
     # -- moves of workers
+
+    @rule(name=workers, wanted=bookings)
+    def admit(self, name: str, wanted: list[tuple[str, int]]) -> None:
+        asked = [Booking(bucket, width_us) for bucket, width_us in wanted]
+        booked = self.all(lambda n: self.actors[name].hands[n].store.admit(asked))
+        assert booked.now_us == self.clock.now_us
+        for booking, begins_us in zip(asked, booked.begins_us, strict=True):
+            assert begins_us == max(self.booked_us.get(booking.bucket, 0), self.clock.now_us)
+            self.booked_us[booking.bucket] = begins_us + booking.width_us
 
     @rule(name=workers, lease_ms=st.sampled_from(LEASES_MS))
     def look(self, name: str, lease_ms: int) -> None:

@@ -39,6 +39,7 @@ class ModelMachine(RuleBasedStateMachine):
         self.due_ms: dict[str, int] = {}
         self.newest: dict[str, Held] = {}
         self.last_fence = 0
+        self.booked_us: dict[str, int] = {}
         self.paused = False
         self.bodies = 0
         self.run(self._start())

@@ -11,6 +11,7 @@ from typing import assert_type
 from redis.asyncio import Redis
 
 from aiodq import (
+    Backlog,
     Bury,
     DeadRetention,
     Directive,
@@ -23,6 +24,7 @@ from aiodq import (
     NewJob,
     Plan,
     Queue,
+    Rate,
     Retry,
     RunningJob,
     Share,
@@ -125,6 +127,15 @@ async def plain(order: Order) -> Order:
     return order
 
 
+@orders.task(rate=Rate(100, per=timedelta(minutes=1), burst=10, key="tenant"), spread=60)
+async def rated(tenant: str) -> None:
+    await rated.options(spread=timedelta(seconds=5)).enqueue("t7")
+
+
+@orders.task(rate=None, spread=0)
+async def unrated() -> None: ...
+
+
 @orders.task(name="render", backoff=Fixed(2))
 def render(page: int, *, scale: float = 1.0) -> bytes:
     return bytes(page) if not current_job().stopping else b""
@@ -209,8 +220,10 @@ async def operate() -> None:
         assert_type(dead, DeadJob)
         assert_type(await orders.dead.replay(dead.id), Replayed)
     assert_type(await orders.dead.replay(["a", "b"], after=5), Replayed)
+    assert_type(await orders.dead.replay("a", spread=timedelta(minutes=10)), Replayed)
     assert_type(await orders.dead.purge(older_than=timedelta(days=3), task="x"), int)
     assert_type(await orders.dead.get("x"), DeadJob | None)
+    Queue("orders", backlog=Backlog(max_jobs=1000, max_bytes=1 << 30, horizon=timedelta(days=30)))
     await orders.pause("stock-taking")
     await orders.resume()
     await orders.aclose()

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from redis import Redis as BlockingRedis
 
-from aiodq import Exponential, NewJob, Queue, Retry, Share, Snooze, Worker, current_job, inject
+from aiodq import Backlog, Exponential, NewJob, Queue, Rate, Retry, Share, Snooze, Worker, current_job, inject
 
 
 class Session: ...
@@ -98,7 +98,11 @@ async def no_tuple() -> None: ...
 
 
 @orders.task(rate=3)  # wrong
-async def later() -> None: ...
+async def rated() -> None: ...
+
+
+@orders.task(rate=Rate(3, tenant="x"))  # wrong
+async def keyed() -> None: ...
 
 
 @orders.task
@@ -114,6 +118,11 @@ async def ship_name(order: str) -> None: ...
 
 
 async def queues() -> None:
+    Queue("orders", backlog=100)  # wrong
+    Queue("orders", backlog=Backlog(100))  # wrong
+    close_order.options(rate=Rate(3))  # wrong
+    close_order.options(spread="10 min")  # wrong
+    await orders.dead.replay("a", spread="10 min")  # wrong
     Queue("orders", redis=BlockingRedis())  # wrong
     Queue("orders", "redis://127.0.0.1")  # wrong
     Queue("orders", scripting="lua")  # wrong

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from aiodq import ConfigError, Queue
 from aiodq._api import connections
-from aiodq._core.store import Store
+from aiodq._core.store import UNBOUNDED, Bounds, Store
 
 
 class Closes:
@@ -29,8 +29,16 @@ class Closes:
         self.made.append(self)
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> Store:
+        del bounds
         return cast("Store", (queue, prefix, shard, fifo))
 
     async def aclose(self) -> None:

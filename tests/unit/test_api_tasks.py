@@ -310,7 +310,9 @@ WRONG_CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.after(days=365_000, hours=1), ValueError, "above a thousand years"),
     (lambda t: t.at(datetime(2030, 1, 1)), ValueError, "has no time zone"),  # noqa: DTZ001
     (lambda t: t.at(60), TypeError, "at=60"),
-    (lambda t: t.options(spread=3), TypeError, "'spread' is not in this version"),
+    (lambda t: t.options(unique=3), TypeError, "'unique' is not in this version"),
+    (lambda t: t.options(spread=-3), ValueError, "spread=-3"),
+    (lambda t: t.options(rate=3), TypeError, "unknown call option 'rate'"),
     (lambda t: t.job(), TypeError, "missing a required argument: 'order_id'"),
     (lambda t: t.job(7), TypeError, "argument 'order_id': Expected `str`, got `int`"),
     (lambda t: t.job("\ud800"), PayloadError, "argument 'order_id'"),

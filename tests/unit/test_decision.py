@@ -16,7 +16,7 @@ from aiodq._core.directives import Bury, Directive, Retry, Snooze
 from aiodq._core.due import Due
 from aiodq._core.policy import Policy
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
-from aiodq._core.tally import EMPTY, Tally, encode_tally, read_tally
+from aiodq._core.tally import EMPTY, SPENT, Reservation, Tally, encode_tally, read_tally
 
 
 def facts(*, failures: int = 0, handbacks: int = 0, random: float = 0.5, **rules: Any) -> Facts:
@@ -328,3 +328,56 @@ def test_b139_the_third_crash_buries() -> None:
 def test_putting_off_changes_no_counter() -> None:
     outcome, due, tally = deferred(decision.put_off(facts(failures=3, handbacks=2), 500, "why"))
     assert (outcome, due, tally) == ("release", Due(500), Tally(failures=3, handbacks=2))
+
+
+# ---- rates
+
+BOOKED = Reservation(due_ms=900_000, at_ms=990_000, losses=0)
+
+
+def waiting(**rules: Any) -> Facts:
+    """Of a job that has failed once, and was put off by its rate before this run."""
+    blob = encode_tally(Tally(failures=1, snoozes=2, reservation=BOOKED))
+    return msgspec.structs.replace(facts(**rules), tally=blob)
+
+
+def test_a_job_that_its_rate_puts_off_goes_back_uncounted_until_its_moment() -> None:
+    outcome, due, tally = deferred(decision.deferred(facts(failures=1), BOOKED))
+    assert (outcome, due) == ("release", Due(990_000, relative=False))
+    assert tally == Tally(failures=1, reservation=BOOKED)
+
+
+@pytest.mark.parametrize("end", [Retry(5), Snooze(5), ValueError("x")])
+def test_the_next_run_after_a_failure_or_a_snooze_asks_again(end: Exception) -> None:
+    _, _, tally = deferred(decision.after_run(waiting(), end, None))
+    assert tally.reservation is None
+
+
+def test_a_run_that_a_shutdown_stops_has_used_its_start_but_keeps_the_jobs_due_time() -> None:
+    verdict = decision.after_run(waiting(), asyncio.CancelledError(), "shutdown")
+    outcome, due, tally = deferred(verdict)
+    assert (outcome, due) == ("release", Due(1_000_000, relative=False))
+    assert tally.reservation == Reservation(due_ms=900_000, at_ms=1_000_000, losses=SPENT)
+    assert (tally.failures, tally.snoozes) == (1, 2)
+
+
+def test_so_has_one_that_met_the_wrong_state() -> None:
+    _, _, tally = deferred(decision.after_run(waiting(), WrongState("x"), None))
+    assert tally.reservation is not None
+    assert tally.reservation.losses == SPENT
+
+
+def test_a_stop_of_a_job_without_a_rate_is_a_plain_release() -> None:
+    verdict = decision.after_run(facts(failures=1), asyncio.CancelledError(), "shutdown")
+    assert verdict.settlement == Released("j1", "tok")
+
+
+def test_a_worker_that_does_not_know_the_task_leaves_the_reservation() -> None:
+    _, _, tally = deferred(decision.handed_back(waiting(), "unknown"))
+    assert tally.reservation == BOOKED
+    _, _, tally = deferred(decision.put_off(waiting(), 1000, "still being stopped"))
+    assert tally.reservation == BOOKED
+
+
+def test_a_replayed_job_asks_anew() -> None:
+    assert Tally(failures=1, reservation=BOOKED).revived().reservation is None

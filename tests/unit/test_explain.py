@@ -7,7 +7,7 @@ import pytest
 from aiodq._core.envelope import Envelope, encode_envelope
 from aiodq._core.explain import explain_job, matches, show_job
 from aiodq._core.store import Found, ShardStats
-from aiodq._core.tally import ErrorRecord, Tally, encode_tally
+from aiodq._core.tally import ErrorRecord, Reservation, Tally, encode_tally
 
 NOW = 1_800_000_000_000
 PAYLOAD = encode_envelope(Envelope(1, "close_order"))
@@ -55,6 +55,15 @@ def test_what_keeps_a_due_job_from_running() -> None:
         "error at 2027-01-15 07:59:55.000+00:00: OSError: no database",
     ]
     assert said(job, stats(paused=""))[2] == "the queue is paused"
+
+
+def test_a_job_that_waits_for_its_rate() -> None:
+    blob = encode_tally(Tally(reservation=Reservation(NOW - 5000, NOW + 250, 0)))
+    says = said(Found("x", "scheduled", NOW + 250, NOW + 250, PAYLOAD, blob))
+    own = "its own due time was 2027-01-15 07:59:55.000+00:00"
+    assert says[1:] == ["it is due in 250 ms", f"its task's rate has put it off; {own}"]
+    moved = said(Found("x", "scheduled", NOW + 60_000, NOW + 60_000, PAYLOAD, blob))
+    assert moved[1:] == ["it is due in 1 min 0 s"]
 
 
 def test_a_job_that_is_held() -> None:

@@ -221,7 +221,7 @@ def test_scripts_look_at_a_bounded_number_of_jobs() -> None:
 def test_what_is_spread_into_one_call_is_capped() -> None:
     """`unpack` of lists whose length follows from a batch, and nowhere of what a key happens to hold."""
     assert JOBS_LIMIT * VALUES_PER_JOB <= SPREAD_LIMIT
-    arguments = {"KEYS", "ARGV", "ids", "asked", "wanted"}
+    arguments = {"KEYS", "ARGV", "ids", "asked", "wanted", "buckets"}
     of_a_page = {"page", "held", "channels"}
     of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving", "names", "ends"}
     of_a_batch |= {"members", "entry"}

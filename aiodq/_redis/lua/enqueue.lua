@@ -2,10 +2,12 @@
 -- A new job is written; an existing id is left as it is and its due time told. An id with a done mark counts as
 -- existing where its flag is 1. A payload whose job is in no place was left by someone else's hand: it is replaced.
 -- KEYS: meta turn schedule payload processing dead lease idle done0 done1 done2 order seq
--- ARGV: call wake flags
---   call: the caller's call id   wake: prefix of wake channels   flags: "" or one 0/1 for each job: ask for done marks
+-- ARGV: call wake max_jobs max_bytes flags
+--   call: the caller's call id   wake: prefix of wake channels
+--   max_jobs, max_bytes: how many jobs may wait or run, and how much memory payloads may take, or 0
+--   flags: "" or one 0/1 for each job: ask for done marks
 -- EACH: ids dues bodies
--- PARTS: version repeat clock due marks order number watch
+-- PARTS: version repeat bounds clock due marks order number watch
 -- RETURNS: 16 characters for each job: 1 created or 0 kept, then the due time of the job that has the id now, ms;
 --   at the end 16 more: when this was accepted, µs
 local answer, fresh, scores, earliest = {}, {}, {}, nil

@@ -2,10 +2,11 @@
 -- The job gets these arguments and this due time, its counters and history start anew; one that is being run is kept.
 -- In order it comes after all that are there, as a new one would.
 -- KEYS: meta turn schedule payload processing dead lease tally idle order seq
--- ARGV: call wake
+-- ARGV: call wake max_jobs max_bytes
 --   call: the caller's call id   wake: prefix of wake channels
+--   max_jobs, max_bytes: how many jobs may wait or run, and how much memory payloads may take, or 0
 -- EACH: ids dues bodies
--- PARTS: version repeat clock due order number forget watch
+-- PARTS: version repeat bounds clock due order number forget watch
 -- RETURNS: 16 characters for each job: 2 replaced, 1 created or 0 kept, then the due time of the job that has the id, ms;
 --   at the end 16 more: when this was accepted, µs
 local answer, gone, latest, dues_ms, earliest = {}, {}, {}, {}, nil

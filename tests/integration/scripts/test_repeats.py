@@ -14,6 +14,7 @@ import pytest
 from aiodq._core.due import NOW, Due
 from aiodq._core.lease import Lease, parse_token
 from aiodq._core.lifecycle import BY_NAME
+from aiodq._core.rate import Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import ClaimRequest, Entry, Placed, Revival
 from aiodq._memory.failover import Resent, Told
@@ -263,3 +264,38 @@ async def test_a_turn_is_repeated_part_by_part(server_shard: RedisShard, seeds: 
     assert answer.claim is not None
     assert [lease.payload for lease in answer.claim.leases] == [b"body"]
     assert len(thief.sent) == 2
+
+
+async def test_a_repeated_admit_books_once_and_gives_the_same_answer(
+    server_shard: RedisShard, thief: Thief
+) -> None:
+    shard = server_shard
+    hand, other = shard.hand("w1"), shard.hand("w2")
+    minute_us = 60_000_000
+
+    async def book_between() -> None:
+        await other.store.admit([Booking("close", minute_us)])
+
+    thief.watch("admit")
+    thief.meanwhile = book_between
+    booked = await hand.store.admit([Booking("close", minute_us), Booking("ship", 5)])
+    first, *copies, repeat = thief.rest()
+    assert repeat == first
+    assert len(copies) == 1, "that of the other worker"
+    assert booked.begins_us == [booked.now_us] * 2
+    # Two bookings, not three; and a copy that comes when its sender has gone on books nothing either.
+    third = await hand.store.admit([Booking("close", 7)])
+    assert third.begins_us[0] - booked.now_us >= 2 * minute_us
+    await shard.send_raw(first)
+    fourth = await hand.store.admit([Booking("close", 7)])
+    assert fourth.begins_us[0] == third.begins_us[0] + 7
+
+
+async def test_admits_of_one_worker_wait_for_each_other(server_shard: RedisShard, thief: Thief) -> None:
+    """The server remembers the last call of a sender: a repeat of an earlier one would book once more."""
+    hand = server_shard.hand("w")
+    thief.watch("admit")
+    booked = await asyncio.gather(*(hand.store.admit([Booking("close", 1_000_000)]) for _ in range(5)))
+    begins = sorted(one.begins_us[0] for one in booked)
+    assert len(thief.sent) == 6
+    assert [at - begins[0] for at in begins] == [n * 1_000_000 for n in range(5)]

@@ -11,6 +11,7 @@ from aiodq._core.due import NOW, Due
 from aiodq._core.errors import NewerProtocol, QueueFull
 from aiodq._core.lease import Token
 from aiodq._core.lifecycle import BY_NAME
+from aiodq._core.rate import Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import BATCH, SILENT_MS, ClaimRequest, Entry, Revival
 from aiodq._memory.failover import Resent, Told
@@ -64,6 +65,7 @@ def questions(shard: OpenShard, seeds: Seeds) -> Calls:
         "pause": lambda: store.pause("why"),
         "resume": store.resume,
         "sweep": seeds.holder.store.sweep,
+        "admit": lambda: seeds.holder.store.admit([Booking("close", 1)]),
     }
 
 
@@ -79,7 +81,10 @@ async def prepare(shard: RedisShard, name: str) -> None:
         await shard.poke_deadline("theirs", await shard.now_ms() + HOUR_MS)
 
 
-@pytest.mark.parametrize("name", [*sorted(BY_NAME), "find", "peek", "stats", "pause", "resume", "sweep"])
+QUESTIONS = ("find", "peek", "stats", "pause", "resume", "sweep", "admit")
+
+
+@pytest.mark.parametrize("name", [*sorted(BY_NAME), *QUESTIONS])
 async def test_a_queue_of_a_newer_layout_is_left_alone(
     on_server: RedisShard, seeds: Seeds, name: str
 ) -> None:
@@ -130,6 +135,15 @@ async def test_with_memory_full_the_queue_can_be_drained_and_growth_is_refused_w
         assert await shard.state() == before
         await call()
         assert await shard.state() != before
+
+
+async def test_with_memory_full_rates_go_on_so_that_their_jobs_can_be_drained(
+    on_server: RedisShard, seeds: Seeds, full_server: Callable[[bool], None]
+) -> None:
+    full_server(True)
+    first = await seeds.holder.store.admit([Booking("close", 60_000_000)])
+    second = await seeds.holder.store.admit([Booking("close", 60_000_000)])
+    assert second.begins_us == [first.begins_us[0] + 60_000_000]
 
 
 async def test_a_user_without_rights_for_channels_can_enqueue(

@@ -1,0 +1,97 @@
+"""How fast and how much: rates, smeared bursts, full queues."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from aiodq import Backlog, Bury, Queue, QueueFull, Rate, Worker, current_job
+
+
+async def test_a_rate_lets_jobs_start_so_often_over_all_workers(orders: Queue) -> None:
+    started: list[datetime] = []
+    all_have_started = asyncio.Event()
+
+    @orders.task(rate=Rate(20, per=1))  # twenty a second, evenly spaced
+    async def call_the_bank(order_id: str) -> None:
+        job = current_job()
+        started.append(datetime.now(UTC))
+        assert (job.attempt, job.snoozes) == (1, 0)  # waiting for one's turn counts as nothing
+        if len(started) == 4:
+            all_have_started.set()
+
+    await orders.enqueue_many([call_the_bank.job(f"A{n}") for n in range(4)])
+    async with Worker(orders):
+        await all_have_started.wait()
+    assert started[3] - started[0] > timedelta(milliseconds=3 * 50 - 20)
+
+
+async def test_after_a_quiet_time_a_burst_may_start_at_once(orders: Queue) -> None:
+    started: list[str] = []
+
+    @orders.task(rate=Rate(100, per=3600, burst=3))
+    async def call_the_bank(order_id: str) -> None:
+        started.append(order_id)
+
+    await orders.enqueue_many([call_the_bank.job(f"A{n}") for n in range(10)])
+    await Worker(orders).run(burst=True)  # until nothing is due: the other seven wait for their moments
+    assert len(started) == 3
+    assert (await orders.stats()).scheduled == 7
+
+
+async def test_a_rate_may_be_one_for_each_value_of_a_parameter(orders: Queue) -> None:
+    started: list[str] = []
+
+    @orders.task(rate=Rate(1, per=3600, key="tenant"))
+    async def report(day: str, tenant: str) -> None:
+        started.append(tenant)
+
+    await report.enqueue("Monday", "t7")
+    await report.enqueue("Tuesday", "t7")
+    await report.enqueue("Monday", tenant="t8")
+    await Worker(orders).run(burst=True)
+    assert sorted(started) == ["t7", "t8"]
+
+
+async def test_jobs_due_at_one_moment_can_be_smeared_over_a_while(orders: Queue) -> None:
+    @orders.task(spread=timedelta(minutes=10))
+    async def remind(customer: str) -> None: ...
+
+    midnight = datetime(2100, 1, 1, tzinfo=UTC)
+    sent = await orders.enqueue_many([remind.at(midnight).job(f"c{n}") for n in range(50)])
+    assert all(midnight <= job.due_at <= midnight + timedelta(minutes=10) for job in sent)
+    assert len({job.due_at for job in sent}) > 40
+
+    job = await remind.options(spread=0).at(midnight).enqueue("c1")  # the call goes before the task
+    assert job.due_at == midnight
+
+
+async def test_dead_letters_can_come_back_smeared(orders: Queue) -> None:
+    @orders.task
+    async def close_order(order_id: str) -> None:
+        raise Bury("the bank is closed")
+
+    await orders.enqueue_many([close_order.job(f"A{n}") for n in range(20)])
+    await Worker(orders).run(burst=True)
+    dead = [job.id async for job in orders.dead.scan()]
+    await orders.dead.replay(dead, after=60, spread=600)
+    due = [job.due_at for job in await orders.peek("scheduled") if job.due_at is not None]
+    assert len(set(due)) == len(dead) == 20
+    assert max(due) - min(due) > timedelta(seconds=60)
+
+
+async def test_a_queue_can_refuse_what_is_too_much(queue_name: str) -> None:
+    backlog = Backlog(max_jobs=3, horizon=timedelta(days=30))
+    async with Queue("orders", url=f"memory://{queue_name}", backlog=backlog) as orders:
+
+        @orders.task
+        async def close_order(order_id: str) -> None: ...
+
+        await orders.enqueue_many([close_order.after(60).job(f"A{n}") for n in range(3)])
+        with pytest.raises(QueueFull, match=r"Backlog\(max_jobs=3\)"):
+            await close_order.enqueue("A4")
+        with pytest.raises(ValueError, match="horizon"):
+            await close_order.after(days=31).enqueue("A5")
+        assert (await orders.stats()).scheduled == 3
