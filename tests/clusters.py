@@ -12,6 +12,7 @@ import redis
 import redis.asyncio
 from redis.crc import key_slot
 
+from tests.sentinels import SentinelSet, client_of_master
 from tests.servers import ServerKind, ServerProcess, free_port, wait_until
 
 SLOTS = 16384
@@ -228,9 +229,11 @@ class Cluster:
             node.flush()
 
 
-def servers_of(server: ServerProcess | Cluster) -> Sequence[ServerProcess]:
-    """The processes that hold data: the server itself, or the masters of a cluster."""
-    return server.masters() if isinstance(server, Cluster) else [server]
+def servers_of(server: ServerProcess | Cluster | SentinelSet) -> Sequence[ServerProcess]:
+    """The processes that hold data: the server itself, or the masters of a cluster or of Sentinels."""
+    if isinstance(server, Cluster):
+        return server.masters()
+    return [server.master()] if isinstance(server, SentinelSet) else [server]
 
 
 def queue_slot(queue: str, shard: int | None = None) -> int:
@@ -249,4 +252,6 @@ def open_client(url: str) -> redis.asyncio.Redis:
     if scheme == "redis+cluster":
         host, port = rest.partition(",")[0].split(":")
         return cast("redis.asyncio.Redis", redis.asyncio.RedisCluster(host=host, port=int(port)))
+    if scheme == "redis+sentinel":
+        return client_of_master(int(rest.partition(",")[0].rpartition(":")[2]))
     return redis.asyncio.Redis.from_url(url)  # type: ignore[no-any-return,no-untyped-call,unused-ignore]

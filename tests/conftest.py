@@ -1,9 +1,10 @@
 """Fixtures for all tests: real servers, fresh names, worker processes, a look for left-over keys.
 
 * `server`: a running `ServerProcess`; a test with it runs once per kind of server (`--server` chooses).
-  With `--server cluster` it is a `tests.clusters.Cluster`, and tests that speak to one server are skipped.
-* `redis_url`: its URL. `server_kind`: "valkey", "redis7" or "cluster". `queue_name`: a name no other
-  test has.
+  With `--server cluster` it is a `tests.clusters.Cluster`, with `--server sentinel` a
+  `tests.sentinels.SentinelSet`, and tests that speak to one server are skipped.
+* `redis_url`: its URL. `server_kind`: "valkey", "redis7", "cluster" or "sentinel". `queue_name`: a name no
+  other test has.
 * `make_server(*args, kind=None)`: a server of the test's own, with further settings, to be killed or filled.
 * `run_script(source, *args, env=None, ready="ready")`: a Python program in its own process.
 * `valkey`, `redis7`: one certain kind.
@@ -28,11 +29,12 @@ import hypothesis
 import pytest
 
 from tests.clusters import Cluster, servers_of
+from tests.sentinels import SentinelSet
 from tests.servers import SERVER_KINDS, ScriptProcess, ServerKind, ServerMissing, ServerProcess, server_binary
 
 _KEY_PREFIX = b"aiodq:"
 _names = itertools.count(1)
-_USES_A_SERVER = {"server", "valkey", "redis7", "cluster"}
+_USES_A_SERVER = {"server", "valkey", "redis7", "cluster", "sentinel"}
 
 # A real server is behind many properties, so time per example says nothing.
 hypothesis.settings.register_profile(
@@ -64,11 +66,11 @@ class RunScript(Protocol):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--server",
-        choices=[*SERVER_KINDS, "cluster", "all"],
+        choices=[*SERVER_KINDS, "cluster", "sentinel", "all"],
         default="all",
         help="which servers the fixture `server` stands for (default: all single ones; a missing one is "
         "skipped, or a failure with AIODQ_TEST_REQUIRE=all in the environment); cluster: a real one of three "
-        "masters and three replicas",
+        "masters and three replicas; sentinel: a master and two replicas behind three Sentinels",
     )
     parser.addoption(
         "--cluster-of", choices=SERVER_KINDS, default="valkey", help="what the cluster is made of"
@@ -165,6 +167,17 @@ def cluster(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[
 
 
 @pytest.fixture(scope="session")
+def sentinel(server_directory: Path) -> Iterator[SentinelSet]:
+    """A master and two replicas of the bundled Valkey behind three Sentinels, for the whole run."""
+    require_server("valkey")
+    group = SentinelSet(server_directory / "sentinel")
+    try:
+        yield group.start()
+    finally:
+        group.stop()
+
+
+@pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, server_kind: ServerKind) -> ServerProcess:
     """A running server, shared by the run and empty at the start of each test."""
     return cast("ServerProcess", request.getfixturevalue(server_kind))
@@ -231,7 +244,7 @@ def no_keys_left(request: pytest.FixtureRequest) -> Iterator[None]:
             pytest.fail(f"keys without a lifetime were left on {server.kind}: {left}", pytrace=False)
 
 
-def _keys_without_lifetime(server: ServerProcess | Cluster) -> list[str]:
+def _keys_without_lifetime(server: ServerProcess | Cluster | SentinelSet) -> list[str]:
     left: list[bytes] = []
     for process in servers_of(server):
         with process.client() as client:

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Self, cast
 
+import pytest
+import redis
 import redis.asyncio
 import redis.asyncio.sentinel
 
@@ -16,20 +18,48 @@ DOWN_AFTER_MS = 500
 
 
 class SentinelSet:
-    """Six processes on free loopback ports. `url` is for `Queue(url=...)`."""
+    """Six processes on free loopback ports. `url` is for `Queue(url=...)`.
+
+    Has what tests ask of a `ServerProcess`, but for its port: a test that needs one speaks to a single
+    server, and is skipped.
+    """
+
+    kind = "sentinel"
 
     def __init__(self, directory: Path) -> None:
         self.nodes = [ServerProcess("valkey", directory / f"node{n}", *_REPLICATION) for n in range(3)]
         self.sentinels = [_Sentinel("valkey", directory / f"sentinel{n}") for n in range(3)]
         self.elected_at = 0.0
+        self._started = False
 
     @property
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
+    @property
+    def port(self) -> int:
+        pytest.skip("speaks to a single server")
+
+    @property
+    def running(self) -> bool:
+        return all(process.running for process in (*self.sentinels, *self.nodes))
+
+    def client(self) -> redis.Redis:
+        """A client of the master, for setting up and looking; use it as a context manager."""
+        return self.master().client()
+
+    def flush(self) -> None:
+        """Remove all keys."""
+        self.master().flush()
+
     def start(self) -> Self:
         """Returns when both replicas are in step and all Sentinels know each other."""
+        if self._started:
+            for process in (*self.nodes, *self.sentinels):
+                process.start()
+            return self
+        self._started = True
         first = self.nodes[0].start()
         for node in self.nodes[1:]:
             node.args = (*_REPLICATION, "--replicaof", f"127.0.0.1 {first.port}")
@@ -44,6 +74,8 @@ class SentinelSet:
     def stop(self) -> None:
         for process in (*self.sentinels, *self.nodes):
             process.kill()
+
+    kill = stop
 
     def master(self) -> ServerProcess:
         """The node that the first Sentinel names now."""
@@ -122,3 +154,11 @@ def sentinel_client(sentinels: SentinelSet) -> redis.asyncio.Redis:
     addresses = [("127.0.0.1", sentinel.port) for sentinel in sentinels.sentinels]
     sentinel = redis.asyncio.sentinel.Sentinel(addresses)  # type: ignore[no-untyped-call]
     return sentinel.master_for(SERVICE)  # type: ignore[no-any-return]
+
+
+def client_of_master(sentinel_port: int) -> redis.asyncio.Redis:
+    """A client of whoever is the master now."""
+    with redis.Redis(host="127.0.0.1", port=sentinel_port) as sentinel:
+        answer = sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+    _, port = cast(tuple[object, bytes], answer)
+    return redis.asyncio.Redis(host="127.0.0.1", port=int(port))

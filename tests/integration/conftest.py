@@ -1,4 +1,5 @@
-"""Fixtures of the integration tests of whole parts: a queue on memory and on a real server, or a cluster."""
+"""Fixtures of the integration tests of whole parts: a queue on memory and on a real server, in a cluster, or
+behind Sentinels."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "bench" in metafunc.fixturenames:
-        in_cluster = metafunc.config.getoption("--server") == "cluster"
-        metafunc.parametrize("bench", ["memory", "cluster" if in_cluster else "valkey"], indirect=True)
+        chosen = cast("str", metafunc.config.getoption("--server"))
+        kind = chosen if chosen in ("cluster", "sentinel") else "valkey"
+        metafunc.parametrize("bench", ["memory", kind], indirect=True)
 
 
 @pytest.fixture
