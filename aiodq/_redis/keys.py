@@ -17,6 +17,7 @@ KINDS: Final[dict[str, str]] = {
     "fence": "STRING, one day: last fence of this shard",
     "tally": "HASH: t:<id> history, c:<id> crashes, i:<id> interruptions; only for jobs that have any",
     "rate": "HASH, lifetime: a rate's bucket -> up to when its time is given away, us",
+    "unique": "HASH, lifetime: name of a unique job -> end of its window, ms (15 digits), and its id",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
     "meta": "HASH: exceptions only: v (layout version), paused (reason)",
@@ -31,7 +32,7 @@ KINDS: Final[dict[str, str]] = {
 
 
 SPARE: Final = frozenset(
-    {"fence", "rate", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"}
+    {"fence", "rate", "unique", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"}
 )
 """Keys that nothing is lost with: workers write them anew."""
 
