@@ -31,6 +31,7 @@ from aiodq._core.errors import (
 )
 from aiodq._core.jobs import NewJob
 from aiodq._core.rate import Rate
+from aiodq._core.unique import Unique
 from aiodq._worker.running import RunningJob, current_job
 
 __version__ = "0.1.0"
@@ -69,6 +70,7 @@ __all__ = [
     "SyncTask",
     "Task",
     "TaskRef",
+    "Unique",
     "Worker",
     "__version__",
     "current_job",

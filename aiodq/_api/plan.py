@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
+from msgspec import UNSET
+
 from aiodq._api.job import Enqueued, Home, Job
 from aiodq._core.arguments import Arguments
 from aiodq._core.due import NOW, Due
@@ -22,8 +24,11 @@ from aiodq._core.options import (
     TaskOptions,
     read_call_options,
     spread_ms_of,
+    unique_of,
 )
+from aiodq._core.rate import bucket_name, key_text, short_name
 from aiodq._core.spread import smeared
+from aiodq._core.unique import Hold, Unique
 
 IDS_AHEAD: Final = 64
 """Job ids made at a time: asking the system for random bytes costs more than the rest of an id."""
@@ -133,11 +138,17 @@ class Plan(Generic[P, R_co]):
         known = ref if ref._typed else ref._queue.tasks.get(ref.name, ref)
         packed = known._arguments.encode(args, kwargs)
         headers = known._headers if spec.headers is None else spec.headers
+        hold = None
+        unique = known._unique if spec.unique is UNSET else spec.unique
+        if unique is not None:
+            hold = self._hold(unique, known._arguments, args, kwargs)
         job_id, due = spec.job_id or spec.shard_key + _new_id(), self._due
+        if hold is not None:
+            job_id = f"{{{short_name(hold.name)}}}{job_id}"
         spread_ms = known._spread_ms if spec.spread_ms is None else spec.spread_ms
         if spread_ms:
             due = smeared(due, job_id, spread_ms)
-        return NewJob(job_id, ref._queue.name, ref.name, args, kwargs, headers, packed, due, spec)
+        return NewJob(job_id, ref._queue.name, ref.name, args, kwargs, headers, packed, due, spec, hold)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R_co]:
         """Sends the job with these arguments. When it returns, the server has the job.
@@ -153,6 +164,28 @@ class Plan(Generic[P, R_co]):
             StoreUnavailable: the server did not answer in time; the job may or may not be there.
         """
         return await self._ref._queue._send(self.job(*args, **kwargs))
+
+    def _hold(
+        self, unique: Unique, arguments: Arguments, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Hold:
+        spec = self._spec
+        if spec.job_id is not None:
+            raise ValueError(
+                f"job_id={spec.job_id!r} with unique={unique!r}: an id of your own is unique by itself; pass "
+                "unique=None"
+            )
+        if spec.shard_key:
+            raise ValueError(
+                f"shard_key={spec.shard_key[1:-1]!r} with unique={unique!r}: jobs that are unique by one value are "
+                "kept together by themselves"
+            )
+        if spec.on_duplicate == "replace" or (spec.on_duplicate == "raise" and unique.mode == "last"):
+            raise ValueError(
+                f'on_duplicate="{spec.on_duplicate}" with unique={unique!r}: the mode says what happens to '
+                "the other job"
+            )
+        key = None if unique.key is None else key_text(arguments.value_of(unique.key, args, kwargs))
+        return Hold(bucket_name(self.name, key), unique.window_ms, unique.mode)
 
     def _with(self, due: Due, given: CallOptions, spec: CallSpec) -> Plan[P, R_co]:
         self._used = True
@@ -188,6 +221,7 @@ class TaskRef(Plan[P, R_co]):
         self._options = options
         places = (*options, queue._defaults)
         self._headers: Mapping[str, str] = next((o["headers"] for o in places if "headers" in o), NO_HEADERS)
+        self._unique = next((u for o in places if (u := unique_of(o)) is not UNSET), None)
         self._spread_ms = next((ms for o in places if (ms := spread_ms_of(o)) is not None), 0)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from aiodq._api.connections import Connections, RedisClient, Scripting, Url
 from aiodq._api.dead import DeadLetters
 from aiodq._api.job import Enqueued, Job
 from aiodq._api.plan import TaskRef
-from aiodq._api.sending import check_args, check_job, due_of, place
+from aiodq._api.sending import check_args, check_job, due_of, place, write
 from aiodq._api.task import (
     Stub,
     StubDecorator,
@@ -35,7 +35,7 @@ from aiodq._core.durations import Duration, to_length
 from aiodq._core.errors import ConfigError, DuplicateJob, StoreUnavailable
 from aiodq._core.explain import explain_job, show_job
 from aiodq._core.handler import Handler
-from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry
+from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry, writer_of
 from aiodq._core.jobs import due_of as due_of_job
 from aiodq._core.names import check_job_id, check_prefix, check_queue_name, check_task_name
 from aiodq._core.options import NO_OPTIONS, CallOptions, TaskOptions, check_known, read_task_options
@@ -260,8 +260,11 @@ class Queue:
         placed = await place(await self._store(), checked)
         for job, answer in zip(checked, placed, strict=True):
             if not answer.created and on_duplicate_of(job) == "raise":
-                raise DuplicateJob(job.id)
-        return [Enqueued(job.id, self, answer) for job, answer in zip(checked, placed, strict=True)]
+                raise DuplicateJob(answer.job_id or job.id)
+        return [
+            Enqueued(answer.job_id or job.id, self, answer)
+            for job, answer in zip(checked, placed, strict=True)
+        ]
 
     async def send(
         self,
@@ -287,12 +290,10 @@ class Queue:
     async def _send(self, job: NewJob[R], /) -> Enqueued[R]:
         self._check_horizon(due_of_job(job), job.id)
         store = self._connections.ready() or await self._connections.store()
-        duplicate = on_duplicate_of(job)
-        entry = to_entry(job)
-        (placed,) = await (store.replace([entry]) if duplicate == "replace" else store.enqueue([entry]))
-        if duplicate == "raise" and not placed.created:
-            raise DuplicateJob(job.id)
-        return Enqueued(job.id, self, placed)
+        (placed,) = await write(store, writer_of(job), [to_entry(job)])
+        if on_duplicate_of(job) == "raise" and not placed.created:
+            raise DuplicateJob(placed.job_id or job.id)
+        return Enqueued(placed.job_id or job.id, self, placed)
 
     # ---- one job by its id
 

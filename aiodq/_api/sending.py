@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import overload
+from typing import Literal, overload
 
 from aiodq._core.due import NOW, Due
 from aiodq._core.durations import Duration, delay_ms, instant_ms
 from aiodq._core.errors import ConfigError
-from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry
+from aiodq._core.jobs import NewJob, to_entry, writer_of
 from aiodq._core.store import Entry, Placed, QueueStore
 
 
@@ -43,16 +43,19 @@ def check_job(job: object, queue: str) -> None:
 
 
 async def place(store: QueueStore, jobs: Iterable[NewJob[object]]) -> list[Placed]:
-    """Writes checked jobs, in their order; those that replace others apart from those that do not."""
+    """Writes checked jobs, in their order; each kind of writing apart from the others."""
     placed: list[Placed] = []
-    for replaces, some in groupby(jobs, key=_replaces):
-        entries = _Entries(list(some))
-        placed += await (store.replace(entries) if replaces else store.enqueue(entries))
+    for writer, some in groupby(jobs, key=writer_of):
+        placed += await write(store, writer, _Entries(list(some)))
     return placed
 
 
-def _replaces(job: NewJob[object]) -> bool:
-    return on_duplicate_of(job) == "replace"
+async def write(
+    store: QueueStore, writer: Literal["enqueue", "replace", "unite"], entries: Sequence[Entry]
+) -> list[Placed]:
+    if writer == "enqueue":
+        return await store.enqueue(entries)
+    return await (store.replace(entries) if writer == "replace" else store.unite(entries))
 
 
 def due_of(after: Duration | None, at: datetime | None, *, needed: bool) -> Due:

@@ -32,6 +32,9 @@ class ShardedStore:
     async def replace(self, entries: Sequence[Entry], /) -> list[Placed]:
         return await self._by_id(_id_of, list(entries), lambda store, some: store.replace(some))
 
+    async def unite(self, entries: Sequence[Entry], /) -> list[Placed]:
+        return await self._by_id(_id_of, list(entries), lambda store, some: store.unite(some))
+
     async def cancel(self, job_ids: Sequence[str], /) -> list[Was]:
         return await self._by_id(str, job_ids, lambda store, some: store.cancel(some))
 

@@ -44,6 +44,8 @@ class _Function(TaskRef[P, R_co]):
         rate = self._handler.policy.rate
         if rate is not None and rate.key is not None:
             self._parameters.check_key(rate.key, "Rate.key")
+        if self._unique is not None and self._unique.key is not None:
+            self._parameters.check_key(self._unique.key, "Unique.key")
         functools.update_wrapper(cast("Callable[..., object]", self), fn)
 
 
@@ -122,6 +124,8 @@ class Stub(TaskRef[P, R]):
                 f"{name}(): a stub declares what jobs bring; inject belongs to its implementation"
             )
         super().__init__(queue, name, Arguments(name, self._parameters), (options,), typed=True)
+        if self._unique is not None and self._unique.key is not None:
+            self._parameters.check_key(self._unique.key, "Unique.key")
         self._registry = queue
         functools.update_wrapper(cast("Callable[..., object]", self), fn)
 
@@ -146,7 +150,7 @@ class Stub(TaskRef[P, R]):
             task = make_task(self._registry, self.name, fn, (read, *self._options))
             task._parameters.check_takes_what(self._parameters)
             self._registry._register(task, implements=True)
-            self._headers, self._spread_ms = task._headers, task._spread_ms
+            self._headers, self._spread_ms, self._unique = task._headers, task._spread_ms, task._unique
             return task
 
         return implement if fn is None else implement(fn)

@@ -130,6 +130,18 @@ class Arguments:
             raise PayloadError(f"{self._task}(): the stored arguments do not fit: {error}") from error
         return values, named
 
+    def value_of(self, name: str, args: Args, kwargs: Mapping[str, object]) -> object:
+        """What a parameter gets from a job's arguments. Raises ValueError where that is not known here: for a
+        task known by name only, of a parameter that is not passed by name."""
+        if self._parameters is not None:
+            return self._parameters.value_of(name, args, kwargs)
+        if name in kwargs:
+            return kwargs[name]
+        raise ValueError(
+            f"{self._task}(): which argument is {name!r} is not known here: pass it by name, or declare the "
+            f"task with @queue.stub"
+        )
+
     def make_ready(self) -> None:
         """Reads the annotations now, for a worker that wants to know at its start. Raises ConfigError."""
         for name in self._read_types():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,6 +16,7 @@ from aiodq._core.envelope import VERSION, Envelope, encode_envelope, plain_envel
 from aiodq._core.names import check_headers
 from aiodq._core.options import CallSpec, OnDuplicate
 from aiodq._core.store import Entry
+from aiodq._core.unique import Hold
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -47,6 +48,7 @@ class NewJob(Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     _packed: tuple[bytes, bytes]
     _due: Due
     _spec: CallSpec
+    _hold: Hold | None = None
 
     def __repr__(self) -> str:
         return f"<NewJob {self.id!r} for task {self.task!r} of queue {self.queue!r}>"
@@ -74,6 +76,13 @@ def due_of(job: NewJob[object]) -> Due:
     return job._due
 
 
+def writer_of(job: NewJob[object]) -> Literal["enqueue", "replace", "unite"]:
+    """How the job is written: the name of the store's method."""
+    if job._hold is not None:
+        return "unite"
+    return "replace" if job._spec.on_duplicate == "replace" else "enqueue"
+
+
 def on_duplicate_of(job: NewJob[object]) -> OnDuplicate:
     return job._spec.on_duplicate
 
@@ -87,4 +96,4 @@ def to_entry(job: NewJob[object]) -> Entry:
     else:
         headers = dict(job.headers) if job.headers else None
         payload = encode_envelope(Envelope(VERSION, job.task, Raw(packed), Raw(named), spec.carried, headers))
-    return Entry(job.id, payload, job._due, spec.job_id is not None)
+    return Entry(job.id, payload, job._due, spec.job_id is not None, job._hold)

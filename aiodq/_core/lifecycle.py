@@ -54,6 +54,12 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         repeats=True,
     ),
     Transition(
+        "unite",
+        (("absent", "scheduled"), ("scheduled", "scheduled")),
+        "As enqueue, for unique jobs: while one of the same name waits or runs, no second one is made.",
+        repeats=True,
+    ),
+    Transition(
         "reschedule", (("scheduled", "scheduled"),), "A waiting job gets another due time.", repeats=True
     ),
     Transition("cancel", (("scheduled", "absent"),), "A waiting job is removed.", drains=True, repeats=True),

@@ -1,7 +1,7 @@
 """Options of tasks and calls: which there are, what they may be, and which of several goes first.
 
 An option is looked up at the call (`task.options(…)`, `send`), then at the handler, its stub, the queue's
-`defaults=` and the library. `headers` and `spread` are looked up where the job is made. Of the
+`defaults=` and the library. `headers`, `spread` and `unique` are looked up where the job is made. Of the
 others only those of the call travel; what is said at the handler counts where the job runs, so that a
 deployment changes it for waiting jobs.
 """
@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias, TypedDict, cast, get_args
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from aiodq._core.backoff import Backoff
 from aiodq._core.durations import Duration, length_ms
@@ -21,6 +21,7 @@ from aiodq._core.errors import ConfigError
 from aiodq._core.names import check_headers, check_job_id
 from aiodq._core.policy import OnError, Policy
 from aiodq._core.rate import Rate
+from aiodq._core.unique import Unique
 
 OnDuplicate: TypeAlias = Literal["keep", "replace", "raise"]
 
@@ -31,7 +32,8 @@ class JobOptions(TypedDict, total=False):
     `max_attempts`: runs that may fail, the first included (10). `timeout`: the longest run, None: no
     limit (1 h). `expires`: how long after its due time a job may still start, None: for ever. `headers`:
     strings for the handler. `spread`: how much later than its due time a job may be due, drawn evenly by
-    its id, so that a burst of jobs does not start at one moment (0).
+    its id, so that a burst of jobs does not start at one moment (0). `unique`: of jobs that mean the same,
+    one is enough for a while (None).
     """
 
     max_attempts: int
@@ -39,6 +41,7 @@ class JobOptions(TypedDict, total=False):
     expires: Duration | None
     headers: Mapping[str, str]
     spread: Duration
+    unique: Unique | None
 
 
 class CallOptions(JobOptions, total=False):
@@ -74,12 +77,13 @@ class CallSpec(Struct, frozen=True):
     carried: Carried | None = None
     shard_key: str = ""
     spread_ms: int | None = None
+    unique: Unique | UnsetType | None = UNSET
 
 
 NO_OPTIONS: Final = CallSpec()
 
 LATER: Final = frozenset({
-    "unique", "concurrency_key", "durability", "durability_timeout", "max_running", "then",
+    "concurrency_key", "durability", "durability_timeout", "max_running", "then",
     "keep_result", "dedupe", "middlewares", "codec", "large",
 })  # fmt: skip
 """Options that are agreed but not built yet, so that a call with one says so instead of doing something
@@ -123,6 +127,7 @@ def read_call_options(options: Mapping[str, object]) -> CallSpec:
         _carried(given),
         _check_shard_key(given["shard_key"], job_id) if "shard_key" in given else "",
         spread_ms_of(given),
+        unique_of(given),
     )
 
 
@@ -157,6 +162,7 @@ def read_task_options(what: str, options: Mapping[str, object]) -> TaskOptions:
         if "headers" in given:
             given["headers"] = check_headers(given["headers"])
         spread_ms_of(given)
+        unique_of(given)
         make_policy(given)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{what}: {error}") from error
@@ -166,6 +172,17 @@ def read_task_options(what: str, options: Mapping[str, object]) -> TaskOptions:
 def spread_ms_of(options: JobOptions) -> int | None:
     """The spread among these options, ms; None where nothing was said. Raises TypeError, ValueError."""
     return length_ms(options["spread"], "spread", zero=True) if "spread" in options else None
+
+
+def unique_of(options: JobOptions) -> Unique | UnsetType | None:
+    """The `unique` among these options; UNSET where nothing was said. Raises TypeError."""
+    return _unique_or_none(options["unique"]) if "unique" in options else UNSET
+
+
+def _unique_or_none(value: object) -> Unique | None:
+    if value is None or isinstance(value, Unique):
+        return value
+    raise TypeError(f"unique={value!r}: expected a Unique or None, got {type(value).__name__}")
 
 
 def make_policy(*options: TaskOptions) -> Policy:

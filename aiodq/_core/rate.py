@@ -120,6 +120,11 @@ def bucket_name(task: str, key: str | None = None) -> str:
     return f"{task}:{key}"
 
 
+def short_name(bucket: str) -> str:
+    """Ten letters that stand for it, where it is the shard key of ids."""
+    return hashlib.sha1(bucket.encode(), usedforsecurity=False).hexdigest()[:10]
+
+
 def key_text(value: object) -> str:
     """A parameter's value as text: the same for equal values, in every process. Raises what encoding
     raises."""

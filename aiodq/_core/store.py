@@ -32,6 +32,7 @@ from aiodq._core.lease import Lease
 from aiodq._core.lifecycle import Place
 from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Settlement
+from aiodq._core.unique import Hold
 
 BATCH = 100
 """The most jobs that one script call touches: a script then stays near one millisecond."""
@@ -85,21 +86,24 @@ UNBOUNDED = Bounds()
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One job to write. `remember`: its id was given by the caller, so done marks are consulted."""
+    """One job to write. `remember`: its id was given by the caller, so done marks are consulted. `hold`: what
+    it is unique by, for `unite`."""
 
     job_id: str
     payload: bytes
     due: Due
     remember: bool = False
+    hold: Hold | None = None
 
 
 class Placed(Struct, frozen=True, gc=False):
     """What became of an entry. Both false: an existing job was kept. `due_ms` is that of the job that has the
-    id now."""
+    id now. `job_id`: another job is there in its place, which it is unique with."""
 
     created: bool
     replaced: bool
     due_ms: int
+    job_id: str | None = None
 
 
 class Found(Struct, frozen=True):
@@ -168,6 +172,10 @@ class QueueStore(Protocol):
     async def enqueue(self, entries: Sequence[Entry], /) -> list[Placed]: ...
 
     async def replace(self, entries: Sequence[Entry], /) -> list[Placed]: ...
+
+    async def unite(self, entries: Sequence[Entry], /) -> list[Placed]:
+        """As `enqueue`, for entries with a `hold`: of those that mean the same one is enough."""
+        ...
 
     async def cancel(self, job_ids: Sequence[str], /) -> list[Was]:
         """Where each job was; those that were scheduled are gone now."""

@@ -21,7 +21,8 @@ OVERDUE_MS: Final = 200
 """A worker this late to look as planned is deaf, blocked or dead: it counts for no seat."""
 
 RATE_MOST: Final = 1000
-"""With so many buckets of rates, and with twice as many as are in use, those whose time has passed go."""
+"""With so many buckets of rates (or names of unique jobs), and with twice as many as are in use, those whose
+time has passed go."""
 
 PUSH_BACK_MS: Final = 5_000
 """Where the plan of an overdue worker goes that still has a receiver."""
@@ -88,6 +89,8 @@ class Parts:
         self.tally: dict[str, bytes] = {}
         self.crashes: dict[str, int] = {}
         self.interruptions: dict[str, int] = {}
+        self.unique: dict[str, tuple[int, str]] = {}
+        self.unique_most = RATE_MOST
         self.rate: dict[str, int] = {}
         self.rate_most = RATE_MOST
         self.idle = ScoredSet()

@@ -44,6 +44,15 @@ class Shard(Telling):
     def replace(self, entries: Sequence[Entry], bounds: Bounds = UNBOUNDED) -> list[Placed]:
         return self._write(entries, self._replace_or_create, bounds)
 
+    def unite(self, entries: Sequence[Entry], bounds: Bounds = UNBOUNDED) -> list[Placed]:
+        answers = self._write(entries, self._unite_or_create, bounds)
+        with self.lock:
+            now_ms = self.clock() // 1000
+            if len(self.unique) > self.unique_most:
+                self.unique = {name: held for name, held in self.unique.items() if held[0] > now_ms}
+                self.unique_most = max(RATE_MOST, 2 * len(self.unique))
+        return answers
+
     def _write(
         self, entries: Sequence[Entry], put: Callable[[Entry, int], Placed], bounds: Bounds
     ) -> list[Placed]:
@@ -92,6 +101,32 @@ class Shard(Telling):
         self.payload[entry.job_id] = entry.payload
         placed_ms = self.place_anew(entry.job_id, entry.due, now_ms)
         return Placed(created=due_ms is None, replaced=due_ms is not None, due_ms=placed_ms)
+
+    def _unite_or_create(self, entry: Entry, now_ms: int) -> Placed:
+        """An id that exists is kept; else the job that holds the name is, or gets the arguments and time."""
+        hold = entry.hold
+        assert hold is not None  # noqa: S101  # narrows the type; `unite` is for those
+        job_id, till_ms, replaced = entry.job_id, now_ms + hold.window_ms, False
+        if job_id in self.payload:
+            due_ms = self._due_of(job_id)
+            if due_ms is not None:
+                return Placed(created=False, replaced=False, due_ms=due_ms)
+        else:
+            held_ms, other = self.unique.get(hold.name, (0, ""))
+            due_ms = self._due_of(other) if held_ms > now_ms and other not in self.dead else None
+            if due_ms is not None and other in self.payload:
+                if hold.mode == "first":
+                    return Placed(created=False, replaced=False, due_ms=due_ms, job_id=other)
+                if other in self.schedule:
+                    job_id, till_ms, replaced = other, held_ms, True
+                    self.reset(other)
+        self.payload[job_id] = entry.payload
+        placed_ms = self.place_anew(job_id, entry.due, now_ms)
+        if replaced:
+            placed_ms = self.place(job_id, Due(min(placed_ms, till_ms), relative=False), now_ms)
+        self.unique[hold.name] = till_ms, job_id
+        another = None if job_id == entry.job_id else job_id
+        return Placed(created=not replaced, replaced=replaced, due_ms=placed_ms, job_id=another)
 
     def _due_of(self, job_id: str) -> int | None:
         """The due time of a job that has a place; of a dead letter, which has none, when it was buried."""

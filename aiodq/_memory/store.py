@@ -49,6 +49,10 @@ class MemoryStore:
         await asyncio.sleep(0)
         return self.shard.replace(entries, self._bounds)
 
+    async def unite(self, entries: Sequence[Entry], /) -> list[Placed]:
+        await asyncio.sleep(0)
+        return self.shard.unite(entries, self._bounds)
+
     async def cancel(self, job_ids: Sequence[str], /) -> list[Was]:
         await asyncio.sleep(0)
         return self.shard.cancel(job_ids)

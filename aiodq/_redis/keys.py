@@ -17,6 +17,7 @@ KINDS: Final[dict[str, str]] = {
     "fence": "STRING, one day: last fence of this shard",
     "tally": "HASH: t:<id> history, c:<id> crashes, i:<id> interruptions; only for jobs that have any",
     "rate": "HASH, lifetime: a rate's bucket -> up to when its time is given away, us",
+    "unique": "HASH, lifetime: name of a unique job -> end of its window, ms (15 digits), and its id",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
     "order": "HASH: job id -> its number and a colon, as in the schedule; only in first-in-first-out queues",
@@ -32,9 +33,9 @@ KINDS: Final[dict[str, str]] = {
 """Key names by what they hold. Two more are made of parts: see `ShardKeys.turn` and `ShardKeys.wake`."""
 
 
-SPARE: Final = frozenset(
-    {"fence", "rate", "idle", "workers", "seq", "done0", "done1", "done2", "past0", "past1", "past2"}
-)
+_RINGS: Final = ("done0", "done1", "done2", "past0", "past1", "past2")
+
+SPARE: Final = frozenset({"fence", "rate", "unique", "idle", "workers", "seq", *_RINGS})
 """Keys that nothing is lost with: workers write them anew."""
 
 

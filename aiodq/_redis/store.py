@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from msgspec.structs import replace
+
 from aiodq._core.due import Due
 from aiodq._core.lease import parse_token
 from aiodq._core.lifecycle import Place
@@ -81,12 +83,35 @@ class RedisStore:
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
         self._enqueues = Gatherer(self._send_enqueue)
         self._replacements = Gatherer(self._send_replace)
+        self._unions = Gatherer(self._send_unite)
 
     async def enqueue(self, entries: Sequence[Entry], /) -> list[Placed]:
         return await self._enqueues.put(entries)
 
     async def replace(self, entries: Sequence[Entry], /) -> list[Placed]:
         return await self._replacements.put(entries)
+
+    async def unite(self, entries: Sequence[Entry], /) -> list[Placed]:
+        return await self._unions.put(entries)
+
+    async def _send_unite(self, entries: list[Entry], lane: int) -> list[Placed]:
+        args: list[str | bytes | int] = [self._caller.next_call_id(), self._keys.wake, *self._bounds]
+        for entry in entries:
+            hold = entry.hold
+            assert hold is not None  # noqa: S101  # narrows the type; `unite` is for those
+            args += (entry.job_id, due_text(entry.due), entry.payload, hold.name, hold.window_ms, hold.mode)
+        answer = cast(bytes, await self._caller.call("unite", args, lane=lane).answer())
+        head, *ids = answer.split(b"\n")
+        placed, accepted_us = placed_from(head)
+        there = [replace(entry, job_id=job_id.decode()) for entry, job_id in zip(entries, ids, strict=True)]
+        if self._again is not None:
+            # Not what was left aside: the job that was kept has arguments of its own.
+            made = [at for at, one in enumerate(placed) if one.created or one.replaced]
+            self._again.accepted([there[at] for at in made], [placed[at] for at in made], accepted_us)
+        return [
+            one if now.job_id == entry.job_id else replace(one, job_id=now.job_id)
+            for one, now, entry in zip(placed, there, entries, strict=True)
+        ]
 
     async def _send_enqueue(self, entries: list[Entry], lane: int) -> list[Placed]:
         flags = "".join("1" if entry.remember else "0" for entry in entries)
@@ -203,6 +228,7 @@ class RedisStore:
             await self._again.aclose()
         await self._enqueues.aclose()
         await self._replacements.aclose()
+        await self._unions.aclose()
 
 
 _SETS: Final[dict[Place, str]] = {"scheduled": "schedule", "processing": "processing", "dead": "dead"}

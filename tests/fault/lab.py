@@ -12,6 +12,7 @@ import redis.asyncio
 from aiodq._core.due import NOW, Due
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import Entry, Revival
+from aiodq._core.unique import Hold
 from aiodq._memory.failover import Resent, Told
 from aiodq._redis.backend import RedisBackend
 from aiodq._redis.scripts import Scripting, library_source, load_scripts
@@ -94,6 +95,12 @@ async def _replace(lab: Lab, seeds: Seeds) -> object:
     return [(placed.created, placed.replaced) for placed in await lab.store.replace(entries)]
 
 
+async def _unite(lab: Lab, seeds: Seeds) -> object:
+    hold = Hold("close:7", HOUR_MS)
+    entries = [Entry(name, b"n", Due(HOUR_MS), hold=hold) for name in ("new", "second", "waiting")]
+    return [(placed.created, placed.job_id) for placed in await lab.store.unite(entries)]
+
+
 async def _reschedule(lab: Lab, seeds: Seeds) -> object:
     return await lab.store.reschedule([(name, Due(5 * HOUR_MS)) for name in _EVERYWHERE])
 
@@ -172,6 +179,7 @@ _EVERYWHERE: Final = ["waiting", "held", "buried", "done", "nobody"]
 REPEATED: Final[dict[str, tuple[Move, object]]] = {
     "enqueue": (_enqueue, [True, False, False]),
     "replace": (_replace, [(True, False), (False, True), (False, False), (False, True)]),
+    "unite": (_unite, [(True, None), (False, "new"), (False, None)]),
     "reschedule": (_reschedule, ["scheduled", "processing", "dead", "done", "absent"]),
     "cancel": (_cancel, ["scheduled", "processing", "dead", "done", "absent"]),
     "claim": (

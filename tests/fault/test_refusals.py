@@ -28,7 +28,7 @@ from tests.shards import HOUR_MS
 pytestmark = pytest.mark.leaves_keys("the seeds stay")
 
 BY_ID = sorted(MOVES)
-GROW = {"enqueue", "replace", "reschedule", "replay", "resend"}
+GROW = {"enqueue", "replace", "unite", "reschedule", "replay", "resend"}
 
 
 def test_what_may_be_refused_when_memory_is_full_is_what_grows_the_queue() -> None:

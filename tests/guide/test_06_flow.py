@@ -1,4 +1,4 @@
-"""How fast and how much: rates, smeared bursts, full queues."""
+"""How fast and how much: rates, smeared bursts, full queues, unique jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from aiodq import Backlog, Bury, Queue, QueueFull, Rate, Worker, current_job
+from aiodq import Backlog, Bury, Queue, QueueFull, Rate, Unique, Worker, current_job
 
 
 async def test_a_rate_lets_jobs_start_so_often_over_all_workers(orders: Queue) -> None:
@@ -95,3 +95,40 @@ async def test_a_queue_can_refuse_what_is_too_much(queue_name: str) -> None:
         with pytest.raises(ValueError, match="horizon"):
             await close_order.after(days=31).enqueue("A5")
         assert (await orders.stats()).scheduled == 3
+
+
+async def test_one_job_is_enough_for_a_while(orders: Queue) -> None:
+    reports: list[str] = []
+
+    @orders.task(unique=Unique(timedelta(hours=1), key="tenant"))
+    async def report(tenant: str, day: str) -> None:
+        reports.append(day)
+
+    first = await report.after(60).enqueue("t7", "Monday")
+    second = await report.enqueue("t7", "Tuesday")  # one for t7 waits: it is enough
+    assert (second.id, second.created, second.due_at) == (first.id, False, first.due_at)
+    assert (await report.enqueue("t8", "Monday")).created
+
+    await first.cancel()  # taken back, done or dead: the next one is made
+    assert (await report.enqueue("t7", "Wednesday")).created
+    await Worker(orders).run(burst=True)
+    assert sorted(reports) == ["Monday", "Wednesday"]
+
+
+async def test_or_the_last_of_them_counts(orders: Queue) -> None:
+    indexed: list[str] = []
+
+    @orders.task(unique=Unique(30, key="document", mode="last"))
+    async def index(document: str, text: str) -> None:
+        indexed.append(text)
+
+    first = await index.after(5).enqueue("d1", "a")
+    second = await index.after(20).enqueue("d1", "ab")  # the same job, with new arguments and a later time
+    assert (second.id, second.replaced) == (first.id, True)
+    third = await index.after(3600).enqueue("d1", "abc")  # but no later than 30 s after the first
+    assert third.due_at - first.due_at < timedelta(seconds=26)
+
+    last = await index.enqueue("d1", "abcd")
+    assert last.id == first.id
+    await Worker(orders).run(burst=True)
+    assert indexed == ["abcd"]

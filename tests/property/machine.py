@@ -12,6 +12,7 @@ from aiodq._core.due import Due
 from aiodq._core.lifecycle import Place
 from aiodq._core.rate import Booking
 from aiodq._core.store import ClaimRequest, Entry, Revival
+from aiodq._core.unique import Hold, Mode
 from tests.property.model import JOBS, WORKERS, ModelMachine
 from tests.property.twins import START_US, Actor, Held
 
@@ -27,6 +28,12 @@ ids = st.sampled_from(JOBS)
 workers = st.sampled_from(WORKERS)
 entries = st.lists(st.tuples(ids, dues, st.booleans()), min_size=1, max_size=4)
 picks = st.integers(0, 9)
+modes: st.SearchStrategy[Mode] = st.sampled_from(["first", "last"])
+uniques = st.lists(
+    st.tuples(ids, dues, st.sampled_from(["n1", "n2"]), st.sampled_from([1, 1000, 60_000]), modes),
+    min_size=1,
+    max_size=3,
+)
 bookings = st.lists(
     st.tuples(st.sampled_from(["close", "close:é", "ship"]), st.sampled_from([1, 999, 10_000, 60_000_000])),
     min_size=1,
@@ -62,6 +69,29 @@ class QueueMachine(ModelMachine):
             assert placed.replaced == (was in ("scheduled", "dead"))
             if was != "processing":
                 self._placed(entry.job_id, entry.due)
+
+    @rule(batch=uniques)
+    def unite(self, batch: list[tuple[str, Due, str, int, Mode]]) -> None:
+        asked = [Entry(i, self._body(), due, hold=Hold(name, ms, mode)) for i, due, name, ms, mode in batch]
+        for entry, placed in zip(asked, self.all(lambda n: self.twins[n].store.unite(asked)), strict=True):
+            hold, now_ms = entry.hold, self.clock.now_ms
+            assert hold is not None
+            till_ms, other = self.holds.get(hold.name, (0, ""))
+            was = self.where.get(other, "absent") if till_ms > now_ms else "absent"
+            if self.where.get(entry.job_id, "absent") not in ("absent", "done"):
+                assert (placed.created, placed.replaced, placed.job_id) == (False, False, None)
+            elif was in ("scheduled", "processing") and hold.mode == "first":
+                assert (placed.created, placed.replaced, placed.job_id) == (False, False, other)
+                assert placed.due_ms == self.due_ms[other]
+            elif was == "scheduled":
+                assert (placed.created, placed.replaced, placed.job_id) == (False, True, other)
+                self._placed(other, entry.due)
+                self.due_ms[other] = min(self.due_ms[other], till_ms)
+                assert placed.due_ms == self.due_ms[other]
+            else:
+                assert (placed.created, placed.replaced, placed.job_id) == (True, False, None)
+                self._placed(entry.job_id, entry.due)
+                self.holds[hold.name] = now_ms + hold.window_ms, entry.job_id
 
     @rule(moves=st.lists(st.tuples(ids, dues), min_size=1, max_size=3, unique_by=lambda move: move[0]))
     def reschedule(self, moves: list[tuple[str, Due]]) -> None:

@@ -40,6 +40,7 @@ class ModelMachine(RuleBasedStateMachine):
         self.newest: dict[str, Held] = {}
         self.last_fence = 0
         self.booked_us: dict[str, int] = {}
+        self.holds: dict[str, tuple[int, str]] = {}
         self.paused = False
         self.bodies = 0
         self.run(self._start())

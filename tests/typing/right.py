@@ -30,6 +30,7 @@ from aiodq import (
     Share,
     Snooze,
     TaskRef,
+    Unique,
     Worker,
     current_job,
     inject,
@@ -132,8 +133,10 @@ async def rated(tenant: str) -> None:
     await rated.options(spread=timedelta(seconds=5)).enqueue("t7")
 
 
-@orders.task(rate=None, spread=0)
-async def unrated() -> None: ...
+@orders.task(rate=None, spread=0, unique=Unique(60, key="n", mode="last"))
+async def unrated(n: int) -> None:
+    await unrated.options(unique=None).enqueue(1)
+    await unrated.options(unique=Unique(timedelta(minutes=1))).enqueue(1)
 
 
 @orders.task(name="render", backoff=Fixed(2))

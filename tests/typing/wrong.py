@@ -7,7 +7,20 @@ from datetime import UTC, date, datetime, timedelta
 
 from redis import Redis as BlockingRedis
 
-from aiodq import Backlog, Exponential, NewJob, Queue, Rate, Retry, Share, Snooze, Worker, current_job, inject
+from aiodq import (
+    Backlog,
+    Exponential,
+    NewJob,
+    Queue,
+    Rate,
+    Retry,
+    Share,
+    Snooze,
+    Unique,
+    Worker,
+    current_job,
+    inject,
+)
 
 
 class Session: ...
@@ -121,6 +134,8 @@ async def queues() -> None:
     Queue("orders", backlog=100)  # wrong
     Queue("orders", backlog=Backlog(100))  # wrong
     close_order.options(rate=Rate(3))  # wrong
+    close_order.options(unique=60)  # wrong
+    close_order.options(unique=Unique(60, mode="newest"))  # wrong
     close_order.options(spread="10 min")  # wrong
     await orders.dead.replay("a", spread="10 min")  # wrong
     Queue("orders", redis=BlockingRedis())  # wrong

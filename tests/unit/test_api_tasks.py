@@ -310,7 +310,8 @@ WRONG_CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.after(days=365_000, hours=1), ValueError, "above a thousand years"),
     (lambda t: t.at(datetime(2030, 1, 1)), ValueError, "has no time zone"),  # noqa: DTZ001
     (lambda t: t.at(60), TypeError, "at=60"),
-    (lambda t: t.options(unique=3), TypeError, "'unique' is not in this version"),
+    (lambda t: t.options(durability="fsynced"), TypeError, "'durability' is not in this version"),
+    (lambda t: t.options(unique=3), TypeError, "unique=3: expected a Unique or None"),
     (lambda t: t.options(spread=-3), ValueError, "spread=-3"),
     (lambda t: t.options(rate=3), TypeError, "unknown call option 'rate'"),
     (lambda t: t.job(), TypeError, "missing a required argument: 'order_id'"),

@@ -20,7 +20,7 @@ if count > 0 then
   local needed_ms = math.ceil((farthest - now_us) / 1000)
   if redis.call('PTTL', rate) < needed_ms then redis.call('PEXPIRE', rate, needed_ms + 60000) end
   if redis.call('HLEN', rate) > 100 then
-    local some, gone = redis.call('HRANDFIELD', rate, count * 2, 'WITHVALUES'), {}
+    local some, gone = redis.call('HRANDFIELD', rate, -2 * count, 'WITHVALUES'), {}
     for n = 1, #some, 2 do
       if tonumber(some[n + 1]) <= now_us then gone[#gone + 1] = some[n] end
     end

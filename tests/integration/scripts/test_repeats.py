@@ -17,6 +17,7 @@ from aiodq._core.lifecycle import BY_NAME
 from aiodq._core.rate import Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import ClaimRequest, Entry, Placed, Revival
+from aiodq._core.unique import Hold
 from aiodq._memory.failover import Resent, Told
 from aiodq._redis.faults import Lost
 from aiodq._redis.link import Link, Reply
@@ -28,6 +29,7 @@ KINDS = ("scripts",)
 
 LATER = Due(4_000_000_000_000, relative=False)
 LATE = Due(4_000_000_000_001, relative=False)
+HOLD = Hold("close:7", HOUR_MS)
 
 
 class Thief:
@@ -104,6 +106,9 @@ def calls(shard: OpenShard, seeds: Seeds) -> dict[str, Callable[[], Awaitable[ob
     return {
         "enqueue": lambda: store.enqueue([Entry("x", b"1", LATER), Entry(seeds.done, b"2", LATER, True)]),
         "replace": lambda: store.replace([Entry("x", b"1", LATER), Entry(seeds.buried, b"2", LATER)]),
+        "unite": lambda: store.unite(
+            [Entry("x", b"1", LATER, hold=HOLD), Entry("y", b"2", LATER, hold=HOLD)]
+        ),
         "reschedule": lambda: store.reschedule([(seeds.waiting, LATE), ("nobody", LATE)]),
         "cancel": lambda: store.cancel([seeds.waiting, "nobody"]),
         "replay": lambda: store.replay([revival]),
@@ -130,6 +135,7 @@ def answers(seeds: Seeds) -> dict[str, object]:
     return {
         "enqueue": [Placed(True, False, LATER.ms), Placed(False, False, seeds.state.done[seeds.done])],
         "replace": [Placed(True, False, LATER.ms), Placed(False, True, LATER.ms)],
+        "unite": [Placed(True, False, LATER.ms), Placed(False, False, LATER.ms, "x")],
         "reschedule": ["scheduled", "absent"],
         "cancel": ["scheduled", "absent"],
         "replay": [True],

@@ -14,6 +14,7 @@ from aiodq._core.lifecycle import BY_NAME
 from aiodq._core.rate import Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import BATCH, SILENT_MS, ClaimRequest, Entry, Revival
+from aiodq._core.unique import Hold
 from aiodq._memory.failover import Resent, Told
 from aiodq._redis.backend import RedisBackend
 from tests.clusters import servers_of
@@ -39,6 +40,7 @@ def transitions(shard: OpenShard, seeds: Seeds) -> Calls:
     return {
         "enqueue": lambda: store.enqueue([Entry("x", b"x" * 1000, NOW)]),
         "replace": lambda: store.replace([Entry("x", b"x" * 1000, NOW)]),
+        "unite": lambda: store.unite([Entry("x", b"x" * 1000, NOW, hold=Hold("close:7", HOUR_MS))]),
         "reschedule": lambda: store.reschedule([(seeds.waiting, NOW)]),
         "cancel": lambda: store.cancel([seeds.waiting]),
         "replay": lambda: store.replay([revival]),

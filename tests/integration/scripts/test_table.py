@@ -11,6 +11,7 @@ from aiodq._core.due import NOW
 from aiodq._core.lifecycle import BY_NAME
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.store import Entry, Revival
+from aiodq._core.unique import Hold
 from aiodq._memory.failover import Resent, Told
 from tests.shards import LEASE_MS, OpenShard, Seeds
 from tests.telling import finished, resend, sha
@@ -24,6 +25,11 @@ async def _enqueue(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
 
 async def _replace(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
     return [p.created or p.replaced for p in await shard.store.replace([Entry(job_id, b"other", NOW)])]
+
+
+async def _unite(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
+    entry = Entry(job_id, b"other", NOW, hold=Hold("close:7", 1000))
+    return [p.created or p.replaced for p in await shard.store.unite([entry])]
 
 
 async def _reschedule(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
@@ -75,6 +81,7 @@ async def _bury(shard: OpenShard, seeds: Seeds, job_id: str) -> list[object]:
 MOVES: dict[str, Move] = {
     "enqueue": _enqueue,
     "replace": _replace,
+    "unite": _unite,
     "reschedule": _reschedule,
     "cancel": _cancel,
     "replay": _replay,
