@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from aiodq import ConfigError, Queue, StoreUnavailable, Worker
+from aiodq import ConfigError, Queue, StoreUnavailable, Unique, Worker
 from aiodq._api.shards import ShardedStore
 from aiodq._core.due import NOW, Due
 from aiodq._core.errors import WrongShards
@@ -122,6 +122,20 @@ async def test_in_memory_every_user_must_say_the_same_number(queue_name: str) ->
 
         with pytest.raises(WrongShards, match="pass shards=3"):
             await Worker(other).run(burst=True)
+
+
+async def test_unique_jobs_of_one_value_meet_in_one_shard(queue_name: str) -> None:
+    async with Queue("orders", url=f"memory://{queue_name}", shards=8) as orders:
+
+        @orders.task(unique=Unique(60, key="tenant"))
+        async def report(tenant: str) -> None: ...
+
+        for tenant in "abcdefgh":
+            first = await report.after(60).enqueue(tenant)
+            second = await report.after(60).enqueue(tenant)
+            assert (first.created, second.created, second.id) == (True, False, first.id)
+        with pytest.raises(ValueError, match="kept together by themselves"):
+            report.options(shard_key="t7").job("a")
 
 
 def test_a_shard_key_makes_the_id() -> None:

@@ -10,6 +10,7 @@ from aiodq._core.due import NOW, Due
 from aiodq._core.errors import WrongOrder
 from aiodq._core.settlement import Buried, Deferred, Released
 from aiodq._core.store import Entry, Revival
+from aiodq._core.unique import Hold
 from aiodq._memory import MemoryBackend
 from tests.shards import HOUR_MS, MemoryShard, OpenShard, RedisShard
 
@@ -203,3 +204,14 @@ async def test_in_memory_a_queue_is_one_or_the_other(shard: OpenShard) -> None:
     backend.store("q", fifo=True)
     with pytest.raises(WrongOrder, match="fifo=True"):
         backend.store("q")
+
+
+async def test_unique_jobs_are_in_order_and_one_that_is_replaced_comes_last(shard: OpenShard) -> None:
+    due = await soon(shard)
+    hold = Hold("report:7", 60_000, "last")
+    (made,) = await shard.store.unite([Entry("one", b"1", due, hold=hold)])
+    await put(shard, "two", due=due)
+    (moved,) = await shard.store.unite([Entry("three", b"3", due, hold=hold)])
+    assert (made.created, moved.replaced, moved.job_id) == (True, True, "one")
+    assert (await shard.state()).schedule == {"one": due.ms, "two": due.ms}
+    assert await given(shard) == ["two", "one"]
