@@ -176,8 +176,8 @@ class Plan(Generic[P, R_co]):
             )
         if spec.shard_key:
             raise ValueError(
-                f"shard_key={spec.shard_key[1:-1]!r} with unique={unique!r}: jobs that are unique by one value "
-                "are kept together by themselves"
+                f"shard_key={spec.shard_key[1:-1]!r} with unique={unique!r}: jobs unique by one "
+                "value are kept together by themselves"
             )
         if spec.on_duplicate == "replace" or (spec.on_duplicate == "raise" and unique.mode == "last"):
             raise ValueError(

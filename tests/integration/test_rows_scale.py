@@ -56,7 +56,7 @@ async def test_b152_what_waiting_costs_does_not_grow_with_the_backlog(
         ran: list[int] = []
 
         @queue.task(name="note")
-        async def note(n: int, ran: list[int] = ran) -> None:  # noqa: B006 - the list of this round
+        async def note(n: int, ran: list[int] = ran) -> None:
             ran.append(n)
 
         async with queue:
@@ -117,14 +117,13 @@ async def test_b157_a_due_job_behind_many_claimed_ones_starts_at_once(
         if name == "long":
             await done.wait()
 
-    async with queue:
-        async with Worker(queue, concurrency=200):
-            await queue.enqueue_many([work.job("long") for _ in range(200)])
-            await until(lambda: len(started) == 200, 10)
-            async with Worker(queue, concurrency=1):
-                await work.enqueue("short")
-                await until(lambda: started[-1] == "short", 1)
-            done.set()
+    async with queue, Worker(queue, concurrency=200):
+        await queue.enqueue_many([work.job("long") for _ in range(200)])
+        await until(lambda: len(started) == 200, 10)
+        async with Worker(queue, concurrency=1):
+            await work.enqueue("short")
+            await until(lambda: started[-1] == "short", 1)
+        done.set()
 
 
 async def test_b159_a_heap_of_due_retries_does_not_hold_up_what_is_due_with_them(
@@ -183,7 +182,7 @@ async def test_b160_jobs_of_every_ending_leave_nothing_without_a_lifetime(
 
 
 async def test_b163_renewals_go_on_while_all_slots_are_busy(redis_url: str, queue_name: str) -> None:
-    """Four leases long, with more jobs due than there are slots: each runs once, by the worker that holds it."""
+    """Four leases long, with more jobs due than slots: each runs once, by the worker that holds it."""
     queue, started, ended = Queue(queue_name, url=redis_url), list[int](), list[int]()
 
     @queue.task
