@@ -24,6 +24,7 @@ KINDS: Final = {
     "Cluster": "B112 B113 B114 B117 B118",
     "Cron and clock": "B120 B122 B123 B125 B127 B129 B131",
     "Retry and backoff": "B132 B135 B136 B139 B140",
+    "Scale and fairness": "B151 B152 B155 B157 B159 B160 B161 B162 B163",
     "Shutdown and deploy": "B141 B143 B144 B147 B148 B149",
 }
 

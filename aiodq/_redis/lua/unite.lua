@@ -36,7 +36,10 @@ for i = 1, count do
   end
   if said ~= '0' then
     redis.call('HSET', payload, id, bodies[i])
-    if said == '2' then forget({id}) end
+    if said == '2' then
+      if FIFO then redis.call('ZREM', schedule, members_of({id})[1]) end
+      forget({id})
+    end
     local entry = {due, id}
     if FIFO then number(entry, true) end
     redis.call('ZADD', schedule, unpack(entry))
