@@ -98,7 +98,7 @@ def _script(header: Header) -> Iterator[str]:
 
 
 def page() -> str:
-    headers = [script.header for script in load_scripts().values()]
+    headers = [script.header for script in load_scripts(fifo=True).values()]
     lines = [
         INTRODUCTION,
         *_diagram(),
@@ -111,6 +111,7 @@ def page() -> str:
         "",
     ]
     lines += ["## Keys", ""]
+    lines += ["`order` and `seq` are known to the scripts of first-in-first-out queues only.", ""]
     lines += ["All keys of a shard begin with `aiodq:{queue}:` (or the queue's own prefix).", ""]
     lines += ["| key | holds |", "|---|---|"]
     lines += [f"| `{name}` | {kind} |" for name, kind in KINDS.items()]

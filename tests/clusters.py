@@ -233,8 +233,9 @@ def servers_of(server: ServerProcess | Cluster) -> Sequence[ServerProcess]:
     return server.masters() if isinstance(server, Cluster) else [server]
 
 
-def queue_slot(queue: str) -> int:
-    return key_slot(f"aiodq:{{{queue}}}:".encode())
+def queue_slot(queue: str, shard: int | None = None) -> int:
+    tag = queue if shard is None else f"{queue}/{shard}"
+    return key_slot(f"aiodq:{{{tag}}}:".encode())
 
 
 def names_in(slots: range) -> Iterator[str]:

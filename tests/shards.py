@@ -31,7 +31,8 @@ from aiodq._core.store import (
     WorkerStore,
 )
 from aiodq._memory import MemoryBackend
-from aiodq._redis.keys import ShardKeys
+from aiodq._redis.keys import NUMBER_WIDTH, ShardKeys
+from aiodq._redis.store import RedisStore
 
 HOUR_MS = 3_600_000
 LEASE_MS = 30_000
@@ -43,6 +44,7 @@ class State(Struct, frozen=True):
     Attributes:
         tally: job id -> (history, crashes, interruptions).
         done: job id -> due time, over all done marks.
+        order: of a first-in-first-out queue, the jobs that have a number, by it.
     """
 
     schedule: dict[str, int] = {}
@@ -52,13 +54,20 @@ class State(Struct, frozen=True):
     lease: dict[str, str] = {}
     tally: dict[str, tuple[bytes | None, int, int]] = {}
     done: dict[str, int] = {}
+    order: list[str] = []
     idle: dict[str, int] = {}
     workers: dict[str, int] = {}
     fence: int = 0
     paused: str | None = None
 
     def but(self, **changes: object) -> State:
-        """The same with some places exchanged."""
+        """The same with some places exchanged. In a first-in-first-out queue a job with another payload has
+        another number: by its turn in the schedule."""
+        payload = cast("dict[str, bytes] | None", changes.get("payload"))
+        if self.order and payload is not None and "order" not in changes:
+            kept = [i for i in self.order if i in payload and payload[i] == self.payload.get(i)]
+            turns = [*cast("dict[str, int]", changes.get("schedule", {})), *payload]
+            changes["order"] = [*kept, *dict.fromkeys(i for i in turns if i in payload and i not in kept)]
         return replace(self, **changes)
 
     def faults(self) -> list[str]:
@@ -70,6 +79,8 @@ class State(Struct, frozen=True):
         found += [f"{i}: lease without processing" for i in set(self.lease) - set(self.processing)]
         found += [f"{i}: processing without lease" for i in set(self.processing) - set(self.lease)]
         found += [f"{i} has counters but no place" for i in set(self.tally) - set(places)]
+        found += [f"{i} has a number but no place" for i in set(self.order) - set(places)]
+        found += [f"{i} has no number" for i in set(self.schedule) - set(self.order) if self.order]
         return sorted(found)
 
     def without(self, *job_ids: str) -> State:
@@ -77,7 +88,9 @@ class State(Struct, frozen=True):
         names = ("schedule", "processing", "dead", "payload", "lease", "tally")
         places = {name: cast("dict[str, object]", getattr(self, name)) for name in names}
         return replace(
-            self, **{n: {k: v for k, v in place.items() if k not in job_ids} for n, place in places.items()}
+            self,
+            order=[job_id for job_id in self.order if job_id not in job_ids],
+            **{n: {k: v for k, v in place.items() if k not in job_ids} for n, place in places.items()},
         )
 
 
@@ -162,8 +175,9 @@ class OpenShard(ABC):
 
     kind: str
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, fifo: bool = False) -> None:
         self.store = store
+        self.fifo = fifo
         self._hands: list[Hand] = []
 
     @abstractmethod
@@ -299,9 +313,9 @@ class MemoryShard(OpenShard):
 
     kind = "memory"
 
-    def __init__(self, queue: str, start_us: int = 1_750_000_000_123_456) -> None:
-        store = MemoryBackend(lambda: self.time_us).store(queue)
-        super().__init__(store)
+    def __init__(self, queue: str, start_us: int = 1_750_000_000_123_456, *, fifo: bool = False) -> None:
+        store = MemoryBackend(lambda: self.time_us).store(queue, fifo=fifo)
+        super().__init__(store, fifo=fifo)
         self.time_us = start_us
         self.data = store.shard
 
@@ -324,6 +338,7 @@ class MemoryShard(OpenShard):
                 i: (data.tally.get(i), data.crashes.get(i, 0), data.interruptions.get(i, 0)) for i in counted
             },
             done=data.done.all(self.time_us // 1000),
+            order=sorted(data.order, key=data.order.__getitem__),
             idle=dict(data.idle),
             workers=dict(data.workers),
             fence=data.last_fence,
@@ -361,11 +376,17 @@ class MemoryShard(OpenShard):
 class RedisShard(OpenShard):
     """On a real server, seen through a plain client beside the store's own connections."""
 
-    def __init__(self, store: Store, client: redis.asyncio.Redis, queue: str, kind: str) -> None:
-        super().__init__(store)
+    def __init__(
+        self, store: Store, client: redis.asyncio.Redis, queue: str, kind: str, *, fifo: bool = False
+    ) -> None:
+        super().__init__(store, fifo=fifo)
         self.client = client
-        self.keys = ShardKeys(queue)
+        self.keys = ShardKeys(queue, fifo=fifo)
         self.kind = kind
+
+    def plain(self) -> Store:
+        """The same keys for a caller who does not know that they are in order."""
+        return cast("RedisStore", self.store)._backend.store(self.keys.queue)
 
     async def now_us(self) -> int:
         seconds, micros = await self.client.time()
@@ -379,7 +400,8 @@ class RedisShard(OpenShard):
             "Awaitable[list[tuple[bytes, float]]]",
             self.client.zrange(self.keys.named(name), 0, -1, withscores=True),
         )
-        return {member.decode(): int(score) for member, score in pairs}
+        bare = NUMBER_WIDTH if name == "schedule" and self.keys.fifo else 0
+        return {member.decode()[bare:]: int(score) for member, score in pairs}
 
     async def _hash(self, name: str) -> dict[str, bytes]:
         fields = await cast("Awaitable[dict[bytes, bytes]]", self.client.hgetall(self.keys.named(name)))
@@ -391,6 +413,7 @@ class RedisShard(OpenShard):
         done: dict[str, int] = {}
         for bucket in ("done0", "done1", "done2"):
             done |= {job_id: int(due) for job_id, due in (await self._hash(bucket)).items()}
+        order = await self._hash("order")
         fence = await cast("Awaitable[bytes | None]", self.client.get(self.keys.named("fence")))
         paused = (await self._hash("meta")).get("paused")
         return State(
@@ -404,29 +427,38 @@ class RedisShard(OpenShard):
                 for i in counted
             },
             done=done,
+            order=sorted(order, key=order.__getitem__),
             idle=await self._scores("idle"),
             workers=await self._scores("workers"),
             fence=int(fence or 0),
             paused=None if paused is None else paused.decode(),
         )
 
-    async def _put(self, name: str, member: str, score: int) -> None:
-        await self.client.zadd(self.keys.named(name), {member: score})
+    async def put(self, name: str, member: str, score: int) -> None:
+        """Puts a job or worker into a sorted set."""
+        await self.client.zadd(self.keys.named(name), {await self._member(name, member): score})
+
+    async def _member(self, name: str, job_id: str) -> str:
+        """As it stands in that set."""
+        if name != "schedule" or not self.keys.fifo:
+            return job_id
+        number = await cast("Awaitable[bytes | None]", self.client.hget(self.keys.named("order"), job_id))
+        return (number or b"").decode() + job_id
 
     async def poke_deadline(self, job_id: str, deadline_ms: int) -> None:
-        await self._put("processing", job_id, deadline_ms)
+        await self.put("processing", job_id, deadline_ms)
 
     async def poke_due(self, job_id: str, due_ms: int) -> None:
-        await self._put("schedule", job_id, due_ms)
+        await self.put("schedule", job_id, due_ms)
 
     async def poke_plan(self, worker: str, plan_ms: int | None) -> None:
         if plan_ms is None:
             await self.client.zrem(self.keys.named("idle"), worker)
         else:
-            await self._put("idle", worker, plan_ms)
+            await self.put("idle", worker, plan_ms)
 
     async def poke_sign(self, worker: str, sign_ms: int) -> None:
-        await self._put("workers", worker, sign_ms)
+        await self.put("workers", worker, sign_ms)
 
     async def is_heard(self, worker: str) -> bool:
         channel = f"{self.keys.wake}{worker}"
@@ -437,7 +469,7 @@ class RedisShard(OpenShard):
         if place in ("payload", "lease"):
             await self.client.hdel(self.keys.named(place), job_id)
         else:
-            await self.client.zrem(self.keys.named(place), job_id)
+            await self.client.zrem(self.keys.named(place), await self._member(place, job_id))
 
     async def _port(self) -> int:
         return cast("int", self.client.connection_pool.connection_kwargs["port"])

@@ -18,13 +18,15 @@ import inspect
 import os
 import re
 import threading
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from aiodq._core.errors import ConfigError
-from aiodq._core.store import UNBOUNDED, Backend, Bounds, Store
+from aiodq._api.shards import ShardedStore
+from aiodq._core.errors import ConfigError, WrongShards
+from aiodq._core.sharding import MAX_SHARDS
+from aiodq._core.store import UNBOUNDED, Backend, Bounds, QueueStore, Store
 from aiodq._memory.backend import MemoryBackend
 
 if TYPE_CHECKING:
@@ -59,12 +61,14 @@ class Opened:
     `users`: how many `async with` hold it. `is_open` turns false when it is closed, and in a forked child.
     """
 
-    __slots__ = ("_ender", "_forget", "_server", "backend", "is_open", "users")
+    __slots__ = ("_ender", "_forget", "_server", "agreed", "backend", "is_open", "users")
 
     def __init__(
         self, backend: Backend, server: EmbeddedServer | None, forget: Callable[[Opened], None]
     ) -> None:
         self.backend = backend
+        self.agreed: set[tuple[str, str, int]] = set()
+        """Queues whose layout was asked for here: prefix, name, shards."""
         self._forget = forget
         self.users = 0
         self.is_open = True
@@ -127,12 +131,20 @@ class Connections:
         url: Url | None,
         client: RedisClient | None,
         scripting: Scripting,
+        fifo: bool,
+        shards: int,
         bounds: Bounds = UNBOUNDED,
     ) -> None:
         if url is not None and client is not None:
             raise ConfigError(f"queue {queue!r}: expected url= or redis=, not both")
         if scripting not in ("eval", "functions"):
             raise ConfigError(f'queue {queue!r}: scripting={scripting!r}: expected "eval" or "functions"')
+        if not isinstance(cast("object", fifo), bool):
+            raise ConfigError(f"queue {queue!r}: fifo={fifo!r}: expected True or False")
+        if isinstance(cast("object", shards), bool) or not isinstance(cast("object", shards), int):
+            raise ConfigError(f"queue {queue!r}: shards={shards!r}: expected a whole number")
+        if not 1 <= shards <= MAX_SHARDS:
+            raise ConfigError(f"queue {queue!r}: shards={shards}: expected 1 to {MAX_SHARDS}")
         if client is not None:
             _check_client(client)
         elif url is not None and not callable(url):
@@ -143,28 +155,67 @@ class Connections:
         self._url = url
         self._client = client
         self._scripting: Scripting = scripting
-        self._last: tuple[_Loop, Opened, Store] | None = None
+        self._fifo = fifo
+        self._shards = shards
+        self._layout = prefix, queue, shards
+        self._last: tuple[_Loop, Opened, QueueStore] | None = None
         self._held: WeakKeyDictionary[_Loop, list[Opened]] = WeakKeyDictionary()
 
-    def ready(self) -> Store | None:
-        """The store, if it is open in the running event loop."""
+    def ready(self) -> QueueStore | None:
+        """The store, if it is open in the running event loop, and its layout is known to be ours."""
         last, loop = self._last, asyncio.get_running_loop()
         if last is not None and last[1].is_open and last[0] is loop:
-            return last[2]
+            return last[2] if self._is_agreed(last[1]) else None
         # Used in another thread's loop meanwhile: what is held in this one is open here all the same.
         held = self._held.get(loop)
-        if held and held[-1].is_open:
+        if held and held[-1].is_open and self._is_agreed(held[-1]):
             return self._remember(held[-1])
         return None
 
-    async def store(self) -> Store:
+    async def store(self) -> QueueStore:
         """The store in the running event loop, opened if need be.
 
         Raises:
-            ConfigError: the URL is missing or not understood.
-            StoreUnavailable: the embedded server does not start.
+            ConfigError: the URL is missing or not understood, or the queue has another number of shards.
+            StoreUnavailable: the embedded server does not start, or the layout of a queue with shards
+                cannot be asked for.
         """
-        return self.ready() or self._remember(await self._open())
+        ready = self.ready()
+        if ready is not None:
+            return ready
+        opened = await self._open()
+        if not self._is_agreed(opened):
+            await self._agree(opened)
+        return self._remember(opened)
+
+    def parts(self) -> Sequence[Store]:
+        """The shards' stores, for a worker, where the queue is open in the running event loop.
+
+        Raises:
+            RuntimeError: it is not, or its layout was not asked for yet.
+        """
+        if self.ready() is None or self._last is None:
+            raise RuntimeError(f"queue {self._queue!r} is not open in this event loop: use `async with`")
+        return self._parts(self._last[1])
+
+    def _is_agreed(self, opened: Opened) -> bool:
+        return self._shards == 1 or self._layout in opened.agreed
+
+    async def _agree(self, opened: Opened) -> None:
+        found = await opened.backend.layout(self._queue, prefix=self._prefix, shards=self._shards)
+        if found == 0:
+            raise WrongShards(
+                f"queue {self._queue!r}: shards={self._shards}: it holds jobs and is not divided; let it run "
+                "empty first, or give the divided queue another name",
+                0,
+            )
+        if found != self._shards:
+            raise WrongShards(
+                f"queue {self._queue!r}: shards={self._shards}: it is divided into {found} shards; pass "
+                f"shards={found}",
+                found,
+            )
+        opened.agreed.add(self._layout)
 
     async def enter(self) -> None:
         """Opens the store and counts one more user of it in this event loop."""
@@ -190,10 +241,21 @@ class Connections:
         if last is not None and last[0] is loop and last[1].is_open and last[1].users == 0:
             await last[1].aclose()
 
-    def _remember(self, opened: Opened) -> Store:
-        store = opened.backend.store(self._queue, prefix=self._prefix, bounds=self._bounds)
+    def _remember(self, opened: Opened) -> QueueStore:
+        parts = self._parts(opened)
+        store: QueueStore = ShardedStore(parts) if self._shards > 1 else parts[0]
         self._last = asyncio.get_running_loop(), opened, store
         return store
+
+    def _parts(self, opened: Opened) -> list[Store]:
+        numbers = range(self._shards) if self._shards > 1 else (None,)
+        bounds = self._bounds.of_one(self._shards)
+        return [
+            opened.backend.store(
+                self._queue, prefix=self._prefix, shard=number, fifo=self._fifo, bounds=bounds
+            )
+            for number in numbers
+        ]
 
     async def _open(self) -> Opened:
         loop = asyncio.get_running_loop()

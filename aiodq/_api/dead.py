@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Final, Protocol
 
+from aiodq._api.shards import parts_of
 from aiodq._core.answers import DeadJob, Replayed
 from aiodq._core.due import Due
 from aiodq._core.durations import Duration, delay_ms, length_ms
 from aiodq._core.explain import matches, show_dead
 from aiodq._core.names import check_job_id
 from aiodq._core.spread import smeared
-from aiodq._core.store import BATCH, Found, Revival, Store
+from aiodq._core.store import BATCH, Found, QueueStore, Revival
 from aiodq._core.tally import encode_tally, read_tally
 
 _EVERY: Final = (1 << 53) - 1
@@ -23,7 +24,7 @@ class Shelf(Protocol):
 
     @property
     def name(self) -> str: ...
-    async def _store(self) -> Store: ...
+    async def _store(self) -> QueueStore: ...
 
 
 class DeadLetters:
@@ -136,29 +137,48 @@ class DeadLetters:
         return removed + (sum(await store.purge(batch)) if batch else 0)
 
     async def _all(self, task: str | None, error: str | None, age_ms: int = 0) -> AsyncGenerator[Found, None]:
-        """Pages overlap by one job. If a page does not begin with one that was seen, jobs before it have
-        gone and others moved into their places: then it steps back.
-        """
-        store = await self._queue._store()
-        seen: set[tuple[str, int]] = set()
-        given: set[str] = set()  # a job that is buried again meanwhile is not given again
-        offset, newest = 0, -1
-        while True:
-            page = await store.peek("dead", limit=BATCH, offset=offset)
-            if newest < 0:
-                newest = page.now_ms - age_ms
-            if offset and (not page.jobs or _key(page.jobs[0]) not in seen):
-                offset = max(0, offset - BATCH + 1)
-                continue
-            fresh = [job for job in page.jobs if job.job_id not in given and job.at_ms <= newest]
-            seen.update(map(_key, page.jobs))
-            given.update(job.job_id for job in fresh)
-            for job in fresh:
-                if matches(job, task, error):
+        """Of all shards, oldest burial first."""
+        parts = parts_of(await self._queue._store())
+        async with AsyncExitStack() as stack:
+            streams = [
+                await stack.enter_async_context(aclosing(_dead_of(part, task, error, age_ms)))
+                for part in parts
+            ]
+            heads = [await anext(stream, None) for stream in streams]
+            while True:
+                waiting = [(head.at_ms, n) for n, head in enumerate(heads) if head is not None]
+                if not waiting:
+                    return
+                _, first = min(waiting)
+                job, heads[first] = heads[first], await anext(streams[first], None)
+                if job is not None:
                     yield job
-            if len(page.jobs) < BATCH or (not fresh and page.jobs[-1].at_ms > newest):
-                return
-            offset += BATCH - 1
+
+
+async def _dead_of(
+    store: QueueStore, task: str | None, error: str | None, age_ms: int
+) -> AsyncGenerator[Found, None]:
+    """Of one shard. Pages overlap by one job. If a page does not begin with one that was seen, jobs before it
+    have gone and others moved into their places: then it steps back."""
+    seen: set[tuple[str, int]] = set()
+    given: set[str] = set()  # a job that is buried again meanwhile is not given again
+    offset, newest = 0, -1
+    while True:
+        page = await store.peek("dead", limit=BATCH, offset=offset)
+        if newest < 0:
+            newest = page.now_ms - age_ms
+        if offset and (not page.jobs or _key(page.jobs[0]) not in seen):
+            offset = max(0, offset - BATCH + 1)
+            continue
+        fresh = [job for job in page.jobs if job.job_id not in given and job.at_ms <= newest]
+        seen.update(map(_key, page.jobs))
+        given.update(job.job_id for job in fresh)
+        for job in fresh:
+            if matches(job, task, error):
+                yield job
+        if len(page.jobs) < BATCH or (not fresh and page.jobs[-1].at_ms > newest):
+            return
+        offset += BATCH - 1
 
 
 def _key(job: Found) -> tuple[str, int]:

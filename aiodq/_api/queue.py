@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -27,10 +29,10 @@ from aiodq._api.task import (
 from aiodq._core.answers import Change, DeadRetention, Explanation, JobInfo, JobState, QueueStats
 from aiodq._core.arguments import Arguments
 from aiodq._core.backlog import Backlog
-from aiodq._core.consistency import CheckReport
+from aiodq._core.consistency import CheckReport, merged
 from aiodq._core.due import Due
 from aiodq._core.durations import Duration, to_length
-from aiodq._core.errors import ConfigError, DuplicateJob
+from aiodq._core.errors import ConfigError, DuplicateJob, StoreUnavailable
 from aiodq._core.explain import explain_job, show_job
 from aiodq._core.handler import Handler
 from aiodq._core.jobs import NewJob, on_duplicate_of, to_entry, writer_of
@@ -38,12 +40,25 @@ from aiodq._core.jobs import due_of as due_of_job
 from aiodq._core.names import check_job_id, check_prefix, check_queue_name, check_task_name
 from aiodq._core.options import NO_OPTIONS, CallOptions, TaskOptions, check_known, read_task_options
 from aiodq._core.signature import check_function
-from aiodq._core.store import Store, Was
+from aiodq._core.store import QueueStore, Store, Was
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OPTIONS: Final = ("url", "redis", "prefix", "scripting", "defaults", "retention", "backlog")
+log: Final = logging.getLogger("aiodq.worker")
+
+_AGREE_AGAIN_S: Final = 1.0
+_OPTIONS: Final = (
+    "url",
+    "redis",
+    "prefix",
+    "shards",
+    "fifo",
+    "scripting",
+    "defaults",
+    "retention",
+    "backlog",
+)
 _LISTED: Final = ("scheduled", "processing", "dead")
 _MOST_LISTED: Final = 10_000
 
@@ -64,6 +79,10 @@ class Queue:
             `AIODQ_URL`, else its `REDIS_URL`.
         redis: a `redis.asyncio.Redis` or `redis.asyncio.RedisCluster` client instead, also a Sentinel's
             `master_for(…)`: its settings are used, not its connections.
+        shards: into how many shards it is divided, 1 to 1024; recorded, and every process must say the same.
+            See docs/shards.md.
+        fifo: of jobs due in one millisecond the one that was enqueued first is given out first. Chosen
+            when the queue is empty, for good; every process must say the same. Costs some 100 bytes a job.
         prefix: what the queue's keys begin with.
         scripting: "functions" uses Redis Functions (Redis 7 and later) instead of EVALSHA.
         defaults: options of its tasks where they have none of their own.
@@ -81,6 +100,8 @@ class Queue:
         url: Url | None = None,
         redis: RedisClient | None = None,
         prefix: str = "aiodq",
+        shards: int = 1,
+        fifo: bool = False,
         scripting: Scripting = "eval",
         defaults: TaskOptions | None = None,
         retention: DeadRetention | None = None,
@@ -95,7 +116,14 @@ class Queue:
             raise ConfigError(str(error)) from error
         self._backlog = _backlog_of(name, backlog)
         self._connections = Connections(
-            name, prefix=prefix, url=url, client=redis, scripting=scripting, bounds=self._backlog.bounds()
+            name,
+            prefix=prefix,
+            url=url,
+            client=redis,
+            scripting=scripting,
+            fifo=fifo,
+            shards=shards,
+            bounds=self._backlog.bounds(),
         )
         self._defaults = read_task_options(f"queue {name!r}, defaults", defaults or {})
         self._retention = retention or DeadRetention()
@@ -358,7 +386,12 @@ class Queue:
         A sound queue has nothing to find. Faults are left by an evicting server, a restored snapshot, or
         changes by hand. A job is brought back rather than dropped: it may run a second time.
         """
-        return await check_shard(self._name, (await self._store()).inspector(), repair=repair)
+        await self._store()
+        reports = [
+            await check_shard(self._name, part.inspector(), repair=repair)
+            for part in self._connections.parts()
+        ]
+        return merged(self._name, reports)
 
     # ---- connections
 
@@ -376,11 +409,25 @@ class Queue:
 
     # ---- for workers and the parts of this room
 
+    async def _agree(self) -> None:
+        """Returns when the layout is known to be ours; for a worker, which waits for its server as long as it
+        takes. Raises ConfigError for another layout."""
+        told = False
+        while True:
+            try:
+                await self._store()
+            except StoreUnavailable as error:
+                if not told:
+                    log.warning(
+                        "queue %s: its shards cannot be asked for yet, trying on: %s", self._name, error
+                    )
+                told = True
+                await asyncio.sleep(_AGREE_AGAIN_S)
+            else:
+                return
+
     def _stores(self) -> Sequence[Store]:
-        store = self._connections.ready()
-        if store is None:
-            raise RuntimeError(f"queue {self._name!r} is not open in this event loop: use `async with`")
-        return [store]
+        return self._connections.parts()
 
     def _handlers(self) -> Mapping[str, Handler]:
         """The tasks that this process can run. Raises ConfigError for one whose annotations cannot be
@@ -396,7 +443,7 @@ class Queue:
         if self._backlog.horizon is not None:
             self._backlog.check_due(due, time.time_ns() // 1_000_000, f"job {job_id!r}")
 
-    async def _store(self) -> Store:
+    async def _store(self) -> QueueStore:
         return self._connections.ready() or await self._connections.store()
 
     def _by_name(self, name: str) -> TaskRef[..., object]:

@@ -11,7 +11,7 @@ from aiodq._core.due import NOW, Due
 from aiodq._core.durations import Duration, delay_ms, instant_ms
 from aiodq._core.errors import ConfigError
 from aiodq._core.jobs import NewJob, to_entry, writer_of
-from aiodq._core.store import Entry, Placed, Store
+from aiodq._core.store import Entry, Placed, QueueStore
 
 
 class _Entries(Sequence[Entry]):
@@ -42,7 +42,7 @@ def check_job(job: object, queue: str) -> None:
         raise ConfigError(f"{job!r} cannot be sent through queue {queue!r}: send it through its own")
 
 
-async def place(store: Store, jobs: Iterable[NewJob[object]]) -> list[Placed]:
+async def place(store: QueueStore, jobs: Iterable[NewJob[object]]) -> list[Placed]:
     """Writes checked jobs, in their order; each kind of writing apart from the others."""
     placed: list[Placed] = []
     for writer, some in groupby(jobs, key=writer_of):
@@ -51,7 +51,7 @@ async def place(store: Store, jobs: Iterable[NewJob[object]]) -> list[Placed]:
 
 
 async def write(
-    store: Store, writer: Literal["enqueue", "replace", "unite"], entries: Sequence[Entry]
+    store: QueueStore, writer: Literal["enqueue", "replace", "unite"], entries: Sequence[Entry]
 ) -> list[Placed]:
     if writer == "enqueue":
         return await store.enqueue(entries)

@@ -237,6 +237,7 @@ class Worker:
         sources: list[Source] = []
         for share in self._shares:
             await stack.enter_async_context(share.queue)
+            await share.queue._agree()
             sources.append(
                 Source(
                     queue=share.queue.name,

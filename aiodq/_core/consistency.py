@@ -7,7 +7,7 @@ other is told by `diagnose` on the store; this module names them for people, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -81,6 +81,22 @@ class CheckReport(Struct, frozen=True):
     def ok(self) -> bool:
         """No fault is left."""
         return self.left == 0
+
+
+def merged(queue: str, reports: Sequence[CheckReport]) -> CheckReport:
+    """The reports of a queue's shards as one."""
+    found: dict[FaultKind, int] = {}
+    for report in reports:
+        for kind, count in report.found.items():
+            found[kind] = found.get(kind, 0) + count
+    findings = [finding for report in reports for finding in report.findings]
+    return CheckReport(
+        queue,
+        sum(report.checked for report in reports),
+        MappingProxyType(dict(sorted(found.items()))),
+        sum(report.repaired for report in reports),
+        tuple(findings[:MOST_LISTED]),
+    )
 
 
 class Sum:

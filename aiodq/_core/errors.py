@@ -47,6 +47,30 @@ class ConfigError(AiodqError, ValueError):
     """
 
 
+class WrongOrder(ConfigError):
+    """A queue is first in, first out for one process and not for another.
+
+    Raised by every call on such a queue; nothing was changed. The deployment is at fault: pass the same
+    `fifo=` to `Queue` everywhere.
+    """
+
+
+class WrongShards(ConfigError):
+    """A queue is divided into another number of shards than this process says.
+
+    Raised by every call on such a queue; nothing was changed. The deployment is at fault: pass the same
+    `shards=` to `Queue` everywhere. `shards`: the number that the queue has; 0: it holds jobs and is not
+    divided.
+    """
+
+    def __init__(self, message: str, shards: int) -> None:
+        super().__init__(message, shards)
+        self.shards = shards
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NotInJob(AiodqError, LookupError):
     """Something that needs a running job was called outside of a handler.
 

@@ -24,10 +24,12 @@ presence needs, which looks after those that do hold leases."""
 
 SOUND: Final = "-"
 
-Kept: TypeAlias = Literal["schedule", "processing", "dead", "payload", "lease", "tally", "idle", "workers"]
+Kept: TypeAlias = Literal[
+    "schedule", "processing", "dead", "payload", "lease", "tally", "order", "idle", "workers"
+]
 """The keys that are gone through, by name."""
 
-JOB_KEYS: Final[tuple[Kept, ...]] = ("schedule", "processing", "dead", "payload", "lease", "tally")
+JOB_KEYS: Final[tuple[Kept, ...]] = ("schedule", "processing", "dead", "payload", "lease", "tally", "order")
 
 
 class Diagnosis(Struct, frozen=True):
@@ -37,7 +39,7 @@ class Diagnosis(Struct, frozen=True):
         fault: `-` none; `p` `s` in two places, of which its run or the schedule counts; `m` a place but no
             payload; `h` the same, but a worker runs it; `o` a payload but no place; `l` a lease and a payload
             but no place; `u` in processing without a readable lease; `x` a lease that belongs to nothing;
-            `t` counters that belong to nothing. Of several, the first in this order.
+            `t` counters, or a number in order, that belong to nothing. Of several, the first in this order.
         places: `SCHEDULE` + `PROCESSING` + `DEAD`, where it is.
     """
 

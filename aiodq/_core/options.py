@@ -47,10 +47,11 @@ class JobOptions(TypedDict, total=False):
 class CallOptions(JobOptions, total=False):
     """For one call. `job_id`: an id of the application's own. `on_duplicate`: what happens to a job that
     has it already: it stays ("keep"), it gets these arguments ("replace"), or it stays and `DuplicateJob`
-    is raised.
+    is raised. `shard_key`: jobs of one key are in one shard; it stands in braces before the id.
     """
 
     job_id: str
+    shard_key: str
     on_duplicate: OnDuplicate
 
 
@@ -74,6 +75,7 @@ class CallSpec(Struct, frozen=True):
     on_duplicate: OnDuplicate = "keep"
     headers: dict[str, str] | None = None
     carried: Carried | None = None
+    shard_key: str = ""
     spread_ms: int | None = None
     unique: Unique | UnsetType | None = UNSET
 
@@ -81,8 +83,8 @@ class CallSpec(Struct, frozen=True):
 NO_OPTIONS: Final = CallSpec()
 
 LATER: Final = frozenset({
-    "concurrency_key", "durability", "durability_timeout", "max_running", "then", "shard_key",
-    "keep_result", "dedupe", "middlewares", "codec", "large", "shards", "fifo",
+    "concurrency_key", "durability", "durability_timeout", "max_running", "then",
+    "keep_result", "dedupe", "middlewares", "codec", "large",
 })  # fmt: skip
 """Options that are agreed but not built yet, so that a call with one says so instead of doing something
 else."""
@@ -101,6 +103,10 @@ ELSEWHERE: Final = {
 """What other libraries call these options. Their nearest name by letters may be a wrong one."""
 
 
+_MOST_KEY_BYTES: Final = 202
+"""Of an id's 256 bytes, with the braces: a made id goes behind it."""
+
+
 def read_call_options(options: Mapping[str, object]) -> CallSpec:
     """Checks the options of a call.
 
@@ -113,14 +119,34 @@ def read_call_options(options: Mapping[str, object]) -> CallSpec:
     duplicate = given.get("on_duplicate", "keep")
     if duplicate not in get_args(OnDuplicate):
         raise ValueError(f'on_duplicate={duplicate!r}: expected "keep", "replace" or "raise"')
+    job_id = check_job_id(given["job_id"]) if "job_id" in given else None
     return CallSpec(
-        check_job_id(given["job_id"]) if "job_id" in given else None,
+        job_id,
         duplicate,
         check_headers(given["headers"]) if "headers" in given else None,
         _carried(given),
+        _check_shard_key(given["shard_key"], job_id) if "shard_key" in given else "",
         spread_ms_of(given),
         unique_of(given),
     )
+
+
+def _check_shard_key(key: str, job_id: str | None) -> str:
+    """The key in braces, as ids begin with it."""
+    if not isinstance(cast("object", key), str):
+        raise TypeError(f"shard_key={key!r}: expected a string, got {type(key).__name__}")
+    start = f"{{{key}}}"
+    try:
+        check_job_id(start + "x")
+    except ValueError as error:
+        raise ValueError(
+            f"shard_key={key!r}: expected 1 to 200 characters without braces: {error}"
+        ) from error
+    if job_id is not None and not job_id.startswith(start):
+        raise ValueError(f"job_id={job_id!r} with shard_key={key!r}: expected an id that begins with {start}")
+    if len(start.encode()) > _MOST_KEY_BYTES:
+        raise ValueError(f"shard_key={key!r}: expected at most {_MOST_KEY_BYTES - 2} bytes")
+    return start
 
 
 def read_task_options(what: str, options: Mapping[str, object]) -> TaskOptions:

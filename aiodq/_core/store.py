@@ -7,14 +7,16 @@ trip.
 
 Four faces, by who uses them:
 
-* `Store`: producers and operators. Calls repeat themselves after a lost reply, under one call id.
+* `QueueStore`, `Store`: producers and operators, of a queue or of one shard. Calls repeat themselves after a
+  lost reply, under one call id.
 * `WorkerStore`: one worker's own connection to the shard, with the notices it receives. One turn at a time.
 * `KeeperStore`: renews leases, from the keeper's own thread and event loop over a connection of its own.
 * `Inspector` (`_core.inspection`): finds what contradicts itself, and mends it.
 
 Every method raises `StoreUnavailable` when the server did not answer in time, `QueueFull` when it is out of
 memory (only moves that grow the queue) or an enqueue would go beyond the store's bounds, `NewerProtocol` when
-the queue was upgraded beyond this version, and `ScriptError` for a refusal that no repeat can mend.
+the queue was upgraded beyond this version, `WrongOrder` when it is first in, first out for others and not for
+this caller, or the other way round, and `ScriptError` for a refusal that no repeat can mend.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ REPLAY_MS = 60_000
 enqueue that its producer sends again after a failover does not make such a job anew."""
 
 FIRST_SEAT_CAP_MS = 10_000
-"""The longest sleep of a worker that holds a seat."""
+"""The longest sleep of a worker that holds a seat, for each shard that it serves: all its shards together see
+one look in this time, however many they are."""
 
 SECOND_SEAT_MS = 100
 """How long after the first seat the second one looks."""
@@ -73,6 +76,10 @@ class Bounds(Struct, frozen=True):
 
     jobs: int = 0
     bytes: int = 0
+
+    def of_one(self, shards: int) -> Bounds:
+        """The part of one shard of so many, rounded up."""
+        return self if shards == 1 else Bounds(-(-self.jobs // shards), -(-self.bytes // shards))
 
 
 UNBOUNDED = Bounds()
@@ -157,8 +164,8 @@ class Revival(Struct, frozen=True):
     tally: bytes
 
 
-class Store(Protocol):
-    """One shard of one queue, for producers and operators. Batches of at most `BATCH` are the store's own
+class QueueStore(Protocol):
+    """The jobs of a queue, for producers and operators. Batches of at most `BATCH` are the store's own
     concern: callers may pass any number; answers come in the order of the questions. Each batch is atomic,
     the whole is not."""
 
@@ -198,6 +205,10 @@ class Store(Protocol):
     async def pause(self, reason: str, /) -> None: ...
 
     async def resume(self) -> None: ...
+
+
+class Store(QueueStore, Protocol):
+    """One shard of one queue; of a queue that is not divided, all of it."""
 
     def worker(self, worker_id: str, on_notice: Callable[[Notice], None], /) -> WorkerStore:
         """A worker's own access. `on_notice` is called in the event loop of the one who called this."""
@@ -248,6 +259,7 @@ class ClaimRequest(Struct, frozen=True):
         clamp_from: where to go on with pulling leases in, as the last answer said; -1: nothing to do.
         clear_ms: when this worker last saw that no lease had expired, server time; -1: not known. Leases that
             ended before that were renewed while the clock was back: they get their length anew.
+        cap_ms: the longest sleep in a seat.
     """
 
     want: int
@@ -258,6 +270,7 @@ class ClaimRequest(Struct, frozen=True):
     far: float = 1.5
     clamp_from: int = -1
     clear_ms: int = -1
+    cap_ms: int = FIRST_SEAT_CAP_MS
 
 
 class ClaimAnswer(Struct, frozen=True):
@@ -384,10 +397,23 @@ class Backend(Protocol):
     """One server (or one memory) as seen from one event loop: makes the stores, owns their connections."""
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, bounds: Bounds = UNBOUNDED
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> Store:
-        """One shard of a queue; `shard` is None for a queue that has only one; `bounds`: for what is enqueued
-        through this store. Asked again, gives the same object."""
+        """One shard of a queue; `shard` is None for a queue that is not divided. `fifo`: of jobs due in one
+        millisecond the one that came first is given first. `bounds`: for what is enqueued through this store.
+        Asked again, gives the same object."""
+        ...
+
+    async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:
+        """Divides a queue that is empty and not divided yet. Returns how many shards it has; 0: it holds
+        jobs that are in none. Raises as stores do."""
         ...
 
     async def aclose(self) -> None: ...

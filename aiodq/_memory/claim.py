@@ -11,7 +11,6 @@ from aiodq._core.store import (
     BATCH,
     CLOCK_STEP_US,
     DEAF_POLL_MS,
-    FIRST_SEAT_CAP_MS,
     SECOND_SEAT_MS,
     STEADY_MS,
     ClaimAnswer,
@@ -20,9 +19,8 @@ from aiodq._core.store import (
 )
 from aiodq._memory.parts import OVERDUE_MS, Parts
 
-FAR_FLOOR_S: Final = 10
-FAR_PER_IDLE_S: Final = 2
-"""A worker without a seat looks after `far` times the greater of the floor and this per other waiting worker:
+FAR_PER_IDLE_MS: Final = 2_000
+"""A worker without a seat looks after `far` times the greater of its cap and this per other waiting worker:
 somebody looks every two to three seconds, whatever the size of the fleet."""
 
 
@@ -59,7 +57,7 @@ class Claiming(Parts):
                 self.publish_to_all(Notice("renew"))
             self.idle.remove(worker)
             if self.paused is not None:
-                wait_us = None if request.want == 0 else FIRST_SEAT_CAP_MS * 1000
+                wait_us = None if request.want == 0 else request.cap_ms * 1000
                 return ClaimAnswer(now_us, [], wait_us, paused=True, stepped=stepped, clamp_next=clamp_next)
             hold_ms = max(request.steady_in_ms, STEADY_MS) if stepped else request.steady_in_ms
             call = _Call(worker, claim_id, request, now_us, self.heard(worker), hold_ms)
@@ -178,7 +176,7 @@ class Claiming(Parts):
 
     def _next_look(self, call: _Call) -> int:
         """The head's time; of an expired lease that the caller may not take yet, the time when it may."""
-        look_ms = call.now_ms + FIRST_SEAT_CAP_MS
+        look_ms = call.now_ms + call.request.cap_ms
         due_ms, deadline_ms = self.schedule.first(), self.processing.first()
         if due_ms is not None:
             look_ms = min(look_ms, due_ms)
@@ -196,5 +194,7 @@ class Claiming(Parts):
         second_ms = look_ms + SECOND_SEAT_MS
         if len(self.idle.between(earliest_ms, second_ms)) == 1:
             return second_ms, 2
-        far_ms = int(call.request.far * 1000) * max(FAR_FLOOR_S, FAR_PER_IDLE_S * len(self.idle))
+        far_ms = (
+            int(call.request.far * 1000) * max(call.request.cap_ms, FAR_PER_IDLE_MS * len(self.idle)) // 1000
+        )
         return call.now_ms + far_ms, 0

@@ -49,7 +49,7 @@ class Telling(Repairing):
                 answers.append(self._is_missing(one, now_us // 1000))
                 if answers[-1]:
                     self.payload[one.entry.job_id] = one.entry.payload
-                    written.append(self.place(one.entry.job_id, one.entry.due, now_us // 1000))
+                    written.append(self.place_anew(one.entry.job_id, one.entry.due, now_us // 1000))
             if written:
                 self.watch(min(written), now_us)
             return answers

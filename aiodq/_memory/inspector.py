@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from aiodq._core.inspection import Diagnosis, Kept, KeyState, Orphan, Scanned
@@ -36,7 +36,12 @@ class MemoryInspector:
             elif kept == "tally":
                 members = {*shard.tally, *shard.crashes, *shard.interruptions}
             else:
-                members = list(shard.payload if kept == "payload" else shard.lease)
+                hashes: dict[str, Collection[str]] = {
+                    "payload": shard.payload,
+                    "lease": shard.lease,
+                    "order": shard.order,
+                }
+                members = list(hashes[kept])
             tokens = [shard.token_of(member) for member in members] if kept == "lease" else []
         return Scanned(sorted(members), 0, [token.worker for token in tokens if token is not None])
 

@@ -12,7 +12,7 @@ from aiodq._core.due import Due
 from aiodq._core.lease import Token, parse_token
 from aiodq._core.store import DEDUPE_MS, REPLAY_MS, SECOND_SEAT_MS, WATCH_CROWD, Found, Notice, Was
 from aiodq._memory.clock import Clock
-from aiodq._memory.scored_set import ScoredSet
+from aiodq._memory.scored_set import NumberedSet, ScoredSet
 
 WATCHED_ENTRIES: Final = 6
 """How many waiting workers `watch` looks at first: two seats, and room for a few that are gone."""
@@ -70,12 +70,18 @@ class DoneMarks:
 
 
 class Parts:
-    """What one shard holds. Names are those of the keys in DESIGN section 3."""
+    """What one shard holds. Names are those of the keys in DESIGN section 3.
 
-    def __init__(self, clock: Clock) -> None:
+    `order` are the numbers of a first-in-first-out queue, `seq` the last one.
+    """
+
+    def __init__(self, clock: Clock, *, fifo: bool = False) -> None:
         self.lock = Lock()
         self.clock = clock
-        self.schedule = ScoredSet()
+        self.fifo = fifo
+        self.schedule = NumberedSet(self._number_of) if fifo else ScoredSet()
+        self.order: dict[str, str] = {}
+        self.seq = 0
         self.processing = ScoredSet()
         self.dead = ScoredSet()
         self.payload: dict[str, bytes] = {}
@@ -135,12 +141,26 @@ class Parts:
     def drop(self, job_id: str) -> None:
         """The job leaves the queue: its place was taken away by the caller, the rest goes with it."""
         self.payload.pop(job_id, None)
+        self.order.pop(job_id, None)
         self.reset(job_id)
 
     def reset(self, job_id: str) -> None:
         self.tally.pop(job_id, None)
         self.crashes.pop(job_id, None)
         self.interruptions.pop(job_id, None)
+
+    def _number_of(self, job_id: str) -> str:
+        number = self.order.get(job_id)
+        if number is None:
+            self.seq = max(self.seq, self.clock() - 1) + 1
+            number = self.order[job_id] = f"{self.seq:016d}:"
+        return number
+
+    def place_anew(self, job_id: str, due: Due, now_ms: int) -> int:
+        """As `place`, for a job that comes new: it comes after all others that are due with it."""
+        self.schedule.remove(job_id)
+        self.order.pop(job_id, None)
+        return self.place(job_id, due, now_ms)
 
     def place(self, job_id: str, due: Due, now_ms: int) -> int:
         """Puts the job into the schedule, never before the present. Returns its due time."""

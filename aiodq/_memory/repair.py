@@ -92,8 +92,8 @@ class Repairing(Claiming):
             return "l" if held else "o"
         if job_id in self.lease and not p:
             return "x"
-        counted = job_id in self.tally or job_id in self.crashes or job_id in self.interruptions
-        return "t" if counted and not body else SOUND
+        kept = (self.tally, self.crashes, self.interruptions, self.order)
+        return "t" if not body and any(job_id in one for one in kept) else SOUND
 
     def _mend(self, job_id: str, fault: str, now_ms: int) -> list[int]:
         """Gives the time at which the job can now be claimed, where that is new."""
@@ -114,6 +114,7 @@ class Repairing(Claiming):
         if fault in DROPS_LEASE:
             self.lease.pop(job_id, None)
         if fault in "mt":
+            self.order.pop(job_id, None)
             self.reset(job_id)
         return written
 

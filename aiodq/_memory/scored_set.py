@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class ScoredSet:
@@ -32,6 +32,9 @@ class ScoredSet:
     def put(self, member: str, score: int) -> None:
         """Adds the member or moves it to another score."""
         self.remove(member)
+        self._add(member, score)
+
+    def _add(self, member: str, score: int) -> None:
         self._scores[member] = score
         insort(self._order, (score, member))
 
@@ -67,3 +70,48 @@ class ScoredSet:
         """Members with low <= score <= high."""
         start, end = bisect_left(self._order, (low, "")), self.count_up_to(high)
         return [member for _, member in self._order[start:end]]
+
+
+class NumberedSet(ScoredSet):
+    """The schedule of a first-in-first-out queue: among equal scores by the number that goes before the
+    member.
+
+    Args:
+        number_of: the number of a member that is being put, as text of a fixed width.
+    """
+
+    def __init__(self, number_of: Callable[[str], str]) -> None:
+        super().__init__()
+        self._number_of = number_of
+        self._numbered: dict[str, str] = {}
+
+    def __contains__(self, member: str) -> bool:
+        return member in self._numbered
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self.page(0, len(self)))
+
+    def score(self, member: str) -> int | None:
+        return super().score(self._numbered.get(member, ""))
+
+    def put(self, member: str, score: int) -> None:
+        self.remove(member)
+        number = self._number_of(member)
+        self._numbered[member] = number + member
+        self._add(number + member, score)
+
+    def remove(self, member: str) -> bool:
+        return super().remove(self._numbered.pop(member, ""))
+
+    def page(self, offset: int, limit: int) -> list[tuple[str, int]]:
+        return [self._bare(entry) for entry in super().page(offset, limit)]
+
+    def page_from_end(self, offset: int, limit: int) -> list[tuple[str, int]]:
+        return [self._bare(entry) for entry in super().page_from_end(offset, limit)]
+
+    def between(self, low: int, high: int) -> list[str]:
+        return [self._bare((text, 0))[0] for text in super().between(low, high)]
+
+    def _bare(self, entry: tuple[str, int]) -> tuple[str, int]:
+        text, score = entry
+        return text.partition(":")[2], score

@@ -89,7 +89,7 @@ class Shard(Telling):
         if due_ms is not None:
             return Placed(created=False, replaced=False, due_ms=due_ms)
         self.payload[entry.job_id] = entry.payload
-        return Placed(created=True, replaced=False, due_ms=self.place(entry.job_id, entry.due, now_ms))
+        return Placed(created=True, replaced=False, due_ms=self.place_anew(entry.job_id, entry.due, now_ms))
 
     def _replace_or_create(self, entry: Entry, now_ms: int) -> Placed:
         """Done marks do not count: whoever replaces wants these arguments to be run."""
@@ -99,7 +99,7 @@ class Shard(Telling):
         self.dead.remove(entry.job_id)
         self.reset(entry.job_id)
         self.payload[entry.job_id] = entry.payload
-        placed_ms = self.place(entry.job_id, entry.due, now_ms)
+        placed_ms = self.place_anew(entry.job_id, entry.due, now_ms)
         return Placed(created=due_ms is None, replaced=due_ms is not None, due_ms=placed_ms)
 
     def _unite_or_create(self, entry: Entry, now_ms: int) -> Placed:
@@ -121,9 +121,9 @@ class Shard(Telling):
                     job_id, till_ms, replaced = other, held_ms, True
                     self.reset(other)
         self.payload[job_id] = entry.payload
-        placed_ms = self.place(job_id, entry.due, now_ms)
-        if replaced:
-            placed_ms = self.place(job_id, Due(min(placed_ms, till_ms), relative=False), now_ms)
+        placed_ms = self.place_anew(job_id, entry.due, now_ms)
+        if replaced and placed_ms > till_ms:
+            placed_ms = self.place(job_id, Due(till_ms, relative=False), now_ms)
         self.unique[hold.name] = till_ms, job_id
         another = None if job_id == entry.job_id else job_id
         return Placed(created=not replaced, replaced=replaced, due_ms=placed_ms, job_id=another)

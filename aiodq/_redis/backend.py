@@ -219,7 +219,7 @@ class RedisBackend:
         self._scripting: Scripting = scripting
         self._sender = new_sender_id()
         self._lines = self.new_lines()
-        self._stores: dict[tuple[str, Bounds], RedisStore] = {}
+        self._stores: dict[tuple[str, bool, Bounds], RedisStore] = {}
         self._shared: dict[tuple[str, str], _Shared] = {}
         self._lock = threading.Lock()  # keepers come from another thread
 
@@ -232,19 +232,31 @@ class RedisBackend:
         return lambda: _OneServer(make, reply_timeout_s, identities=self._replays)
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, bounds: Bounds = UNBOUNDED
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> RedisStore:
-        keys = ShardKeys(queue, prefix=prefix, shard=shard)
-        store = self._stores.get((keys.base, bounds))
+        keys = ShardKeys(queue, prefix=prefix, shard=shard, fifo=fifo)
+        store = self._stores.get((keys.base, fifo, bounds))
         if store is None:
             # The server remembers one call of a sender: the stores of one shard are senders of their own.
-            shared = any(base == keys.base for base, _ in self._stores)
+            shared = any(base == keys.base for base, *_ in self._stores)
             sender = new_sender_id() if shared else self._sender
             caller = Caller(self._lines.to(keys), keys, sender, self._scripting, PRODUCER)
             again = Resender(caller, keys) if self._replays else None
             store = RedisStore(self, keys, caller, again, bounds)
-            self._stores[keys.base, bounds] = store
+            self._stores[keys.base, fifo, bounds] = store
         return store
+
+    async def layout(self, queue: str, /, *, prefix: str = "aiodq", shards: int) -> int:
+        keys = ShardKeys(queue, prefix=prefix)
+        caller = Caller(self._lines.to(keys), keys, self._sender, self._scripting, PRODUCER)
+        return cast(int, await caller.call("layout", (shards,)).answer())
 
     def worker(
         self, keys: ShardKeys, worker_id: str, on_notice: Callable[[Notice], None]

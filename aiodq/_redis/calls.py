@@ -7,11 +7,11 @@ import asyncio
 import base64
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from aiodq._core.errors import ConfigError, QueueFull, ScriptError, StoreUnavailable
-from aiodq._redis.faults import Lost, Refused, UnknownScript, refusal
+from aiodq._core.errors import ConfigError, QueueFull, ScriptError, StoreUnavailable, WrongOrder
+from aiodq._redis.faults import Lost, Refused, UnknownScript, Unordered, refusal
 from aiodq._redis.keys import ShardKeys
 from aiodq._redis.link import Backoff, Line, Reply, pack
 from aiodq._redis.scripts import Script, Scripting, function_name, library_source, load_scripts
@@ -42,15 +42,27 @@ WORKER: Final = Patience(REPEAT_WORKER_S, endless=True)
 PRODUCER: Final = Patience(REPEAT_PRODUCER_S, fail_fast=True)
 ONCE: Final = Patience(0.0)
 
+_CAME_UNORDERED: Final = (
+    "fifo=True: the queue holds jobs that came in no order, so nothing was changed: let it run empty, or "
+    "give the ordered queue another name"
+)
+
 
 class Call:
     """One call on its way. Made and sent at once, so that calls made together share a write; `answer` waits
     for it."""
 
     def __init__(
-        self, link: Line, script: Script, scripting: Scripting, command: bytes, patience: Patience
+        self,
+        link: Line,
+        script: Script,
+        scripting: Scripting,
+        command: bytes,
+        patience: Patience,
+        order: Callable[[], Awaitable[Reply]] | None = None,
     ) -> None:
         self._link = link
+        self._order = order
         self._script = script
         self._scripting: Scripting = scripting
         self._command = command
@@ -77,6 +89,10 @@ class Call:
             if isinstance(error, UnknownScript):
                 deployed = True
                 again = await self._deploy_and_send()
+            elif isinstance(error, Unordered) and self._order is not None:
+                if await self._order() != 1:
+                    raise WrongOrder(_CAME_UNORDERED) from error
+                again = await self._link.send(self._command)
             elif isinstance(error, Lost | Refused):
                 if isinstance(error, Lost) and error.sent and first_sent is None:
                     first_sent = asked_at
@@ -96,7 +112,9 @@ class Call:
 
     async def _deploy_and_send(self) -> Reply:
         if self._scripting == "functions":
-            load = pack(b"FUNCTION", b"LOAD", library_source(sharded=self._link.clustered))
+            fifo = self._order is not None
+            source = library_source(sharded=self._link.clustered, fifo=fifo)
+            load = pack(b"FUNCTION", b"LOAD", source)
         else:
             load = pack(b"SCRIPT", b"LOAD", self._script.source)
         loading, calling = self._link.send(load), self._link.send(self._command)
@@ -167,16 +185,20 @@ class Caller:
         if known is None or stand_ins:
             known = self._prefix(name, lane, stand_ins)
         script, prefix = known
-        return Call(self.link, script, self._scripting, pack(*prefix, *args), self._patience)
+        order = self._put_in_order if self._keys.fifo else None
+        return Call(self.link, script, self._scripting, pack(*prefix, *args), self._patience, order)
+
+    async def _put_in_order(self) -> Reply:
+        return await self.call("ordered", ()).answer()
 
     def _prefix(
         self, name: str, lane: int, stand_ins: dict[str, bytes]
     ) -> tuple[Script, tuple[str | bytes | int, ...]]:
-        sharded = self.link.clustered
-        script = (load_scripts(sharded=True) if sharded else load_scripts())[name]
+        sharded, fifo = self.link.clustered, self._keys.fifo
+        script = load_scripts(sharded=sharded, fifo=fifo)[name]
         keys = [self._key(name, lane, key, stand_ins) for key in script.header.keys]
         verb: tuple[bytes, str] = (
-            (b"FCALL", function_name(name, sharded=sharded))
+            (b"FCALL", function_name(name, sharded=sharded, fifo=fifo))
             if self._scripting == "functions"
             else (b"EVALSHA", script.sha)
         )

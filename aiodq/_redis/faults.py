@@ -13,7 +13,14 @@ from typing import Final, Literal
 from redis import exceptions as foreign
 
 from aiodq._core.backlog import BacklogFull
-from aiodq._core.errors import AiodqError, NewerProtocol, QueueFull, ScriptError
+from aiodq._core.errors import (
+    AiodqError,
+    NewerProtocol,
+    QueueFull,
+    ScriptError,
+    WrongOrder,
+    WrongShards,
+)
 
 
 class Lost(Exception):
@@ -38,6 +45,10 @@ class Refused(Exception):
 
 class UnknownScript(Exception):
     """The server does not know the script (or function): deploy it and send the call again."""
+
+
+class Unordered(Exception):
+    """The queue has no order yet, which this caller wants to keep."""
 
 
 CONNECTION_ERRORS: Final = (foreign.ConnectionError, foreign.TimeoutError, OSError, EOFError)
@@ -67,6 +78,25 @@ def refusal(error: Exception, *, call: str) -> Exception:
             NewerProtocol(
                 f"the queue has layout version {version[1] if version else '?'}, which this aiodq does not "
                 f"speak: {call} changed nothing; upgrade this process"
+            ),
+            error,
+        )
+    if code == "UNORDERED":
+        return _caused(Unordered(text), error)
+    if code == "SHARDED":
+        count = int((re.search(r"SHARDED (\d+)", text) or ["", "0"])[1])
+        return _caused(
+            WrongShards(
+                f"the queue is divided into {count} shards, and {call} did nothing: pass shards={count} to "
+                "this Queue too",
+                count,
+            ),
+            error,
+        )
+    if code == "ORDERED":
+        return _caused(
+            WrongOrder(
+                f"the queue is first in, first out, and {call} did nothing: pass fifo=True to this Queue too"
             ),
             error,
         )

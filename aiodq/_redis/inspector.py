@@ -28,7 +28,7 @@ from aiodq._core.lease import parse_token
 from aiodq._core.store import BATCH
 from aiodq._redis.calls import REPEAT_PRODUCER_S, Caller
 from aiodq._redis.faults import Lost, Refused, refusal
-from aiodq._redis.keys import KINDS, SPARE, ShardKeys
+from aiodq._redis.keys import KINDS, NUMBER_WIDTH, SPARE, ShardKeys
 from aiodq._redis.link import Backoff, Reply, pack
 
 BODIES: Final = 25
@@ -76,7 +76,7 @@ class RedisInspector:
     async def scan(self, kept: Kept, cursor: int, /) -> Scanned:
         command: list[Arg] = [cursor, "COUNT", BATCH]
         key = self._keys.named(kept)
-        if kept in ("payload", "tally", "lease"):
+        if kept in ("payload", "tally", "lease", "order"):
             after, flat, step = await self._hscan(kept, key, command)
         else:
             after, flat = cast(tuple[bytes, list[bytes]], await self._ask("ZSCAN", key, *command))
@@ -84,11 +84,13 @@ class RedisInspector:
         members = [member.decode(errors="surrogateescape") for member in flat[::step]]
         if kept == "tally":
             members = [member[2:] for member in members]
+        elif kept == "schedule" and self._keys.fifo:
+            members = [member[NUMBER_WIDTH:] for member in members]
         holders = _holders(flat[1::2]) if kept == "lease" else []
         return Scanned(list(dict.fromkeys(members)), int(after), holders)
 
     async def _hscan(self, kept: Kept, key: bytes, command: list[Arg]) -> tuple[bytes, list[bytes], int]:
-        if kept != "lease" and self._without_bodies:
+        if kept not in ("lease", "order") and self._without_bodies:
             try:
                 after, fields = cast(
                     tuple[bytes, list[bytes]], await self._ask("HSCAN", key, *command, "NOVALUES")

@@ -20,7 +20,9 @@ KINDS: Final[dict[str, str]] = {
     "unique": "HASH, lifetime: name of a unique job -> end of its window, ms (15 digits), and its id",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
-    "meta": "HASH: exceptions only: v (layout version), paused (reason)",
+    "order": "HASH: job id -> its number and a colon, as in the schedule; only in first-in-first-out queues",
+    "seq": "STRING, one day: last number",
+    "meta": "HASH: exceptions only: v (layout version), paused (reason), fifo, shards",
     "done0": "HASH, lifetime: done marks, one of a ring of three: job id -> its due time, ms",
     "done1": "HASH, lifetime: the same",
     "done2": "HASH, lifetime: the same",
@@ -32,16 +34,37 @@ KINDS: Final[dict[str, str]] = {
 
 
 SPARE: Final = frozenset(
-    {"fence", "rate", "unique", "idle", "workers", "done0", "done1", "done2", "past0", "past1", "past2"}
+    {
+        "fence",
+        "rate",
+        "unique",
+        "idle",
+        "workers",
+        "seq",
+        "done0",
+        "done1",
+        "done2",
+        "past0",
+        "past1",
+        "past2",
+    }
 )
 """Keys that nothing is lost with: workers write them anew."""
 
 
-class ShardKeys:
-    """The names of one shard, encoded once."""
+NUMBER_WIDTH: Final = 17
+"""What goes before an id in the schedule of a first-in-first-out queue: a number of 16 digits and a colon."""
 
-    def __init__(self, queue: str, *, prefix: str = "aiodq", shard: int | None = None) -> None:
+
+class ShardKeys:
+    """The names of one shard, encoded once. `fifo`: its jobs have an order."""
+
+    def __init__(
+        self, queue: str, *, prefix: str = "aiodq", shard: int | None = None, fifo: bool = False
+    ) -> None:
         tag = queue if shard is None else f"{queue}/{shard}"
+        self.queue: Final = queue
+        self.fifo: Final = fifo
         self.base: Final = f"{prefix}:{{{tag}}}:"
         self._named: Final = {name: self._encoded(name) for name in KINDS}
         self.wake: Final = self.base + "wake:"

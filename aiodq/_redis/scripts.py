@@ -17,9 +17,10 @@ from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aiodq._core.rate import FARTHEST_US
-from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, FIRST_SEAT_CAP_MS, STEADY_MS, WATCH_CROWD
+from aiodq._core.store import CLOCK_STEP_US, DEAF_POLL_MS, STEADY_MS, WATCH_CROWD
 
 VERSION: Final = 1
 """Version of the stored layout, compared with `v` in `meta`."""
@@ -33,7 +34,6 @@ _CONSTANTS: Final[dict[str, str]] = {
     "USAGE": "'USAGE'",
     "CLOCK_STEP_US": str(CLOCK_STEP_US),
     "FARTHEST_US": str(FARTHEST_US),
-    "FIRST_SEAT_CAP_MS": str(FIRST_SEAT_CAP_MS),
     "WATCH_CROWD": str(WATCH_CROWD),
     "STEADY_MS": str(STEADY_MS),
     "DEAF_POLL_MS": str(DEAF_POLL_MS),
@@ -42,6 +42,10 @@ _CONSTANTS: Final[dict[str, str]] = {
 _SHARDED: Final[dict[str, str]] = {**_CONSTANTS, "PUBLISH": "'SPUBLISH'", "NUMSUB": "'SHARDNUMSUB'"}
 """In a cluster: a channel belongs to a slot as keys do, so the node that serves a shard carries its notices
 too."""
+
+
+_OF_ORDER: Final = frozenset({"order", "seq", "number"})
+"""Keys and parts that only queues need which are first in, first out; the scripts of others go without."""
 
 
 class Header(Struct, frozen=True):
@@ -138,6 +142,8 @@ def _bindings(header: Header) -> str:
 
 def _assemble(name: str, text: str, parts: Mapping[str, str], values: Mapping[str, str]) -> Script:
     header, body = parse_header(name, text)
+    if values["FIFO"] == "false":
+        header = replace(header, keys=_without_order(header.keys), parts=_without_order(header.parts))
     pasted = "\n".join(parts[part] for part in header.parts)
     constants = {key: value for key, value in values.items() if re.search(rf"\b{key}\b", pasted + body)}
     chunks = [
@@ -150,9 +156,14 @@ def _assemble(name: str, text: str, parts: Mapping[str, str], values: Mapping[st
     return Script(header, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
+def _without_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in _OF_ORDER)
+
+
 @cache
-def load_scripts(*, sharded: bool = False) -> Mapping[str, Script]:
-    """All scripts by name, read from the package once. `sharded`: as they are sent to a cluster."""
+def load_scripts(*, sharded: bool = False, fifo: bool = False) -> Mapping[str, Script]:
+    """All scripts by name, read from the package once. `sharded`: as they are sent to a cluster; `fifo`: for
+    queues that are first in, first out."""
     folder = files("aiodq._redis") / "lua"
     parts = {
         entry.name.removesuffix(".lua"): entry.read_text()
@@ -164,30 +175,30 @@ def load_scripts(*, sharded: bool = False) -> Mapping[str, Script]:
         for entry in folder.iterdir()
         if entry.name.endswith(".lua")
     }
-    values = _SHARDED if sharded else _CONSTANTS
+    values = {**(_SHARDED if sharded else _CONSTANTS), "FIFO": "'1'" if fifo else "false"}
     return {name: _assemble(name, text, parts, values) for name, text in sorted(texts.items())}
 
 
 @cache
-def library_name(*, sharded: bool = False) -> str:
+def library_name(*, sharded: bool = False, fifo: bool = False) -> str:
     """Name of the function library: the layout version, and a mark of the sources, so that releases live side
     by side."""
-    sources = "".join(script.source for script in load_scripts(sharded=sharded).values())
+    sources = "".join(script.source for script in load_scripts(sharded=sharded, fifo=fifo).values())
     mark = hashlib.sha1(sources.encode(), usedforsecurity=False)
     return f"aiodq_{VERSION}_{mark.hexdigest()[:10]}"
 
 
-def function_name(name: str, *, sharded: bool = False) -> str:
-    return f"{library_name(sharded=sharded)}_{name}"
+def function_name(name: str, *, sharded: bool = False, fifo: bool = False) -> str:
+    return f"{library_name(sharded=sharded, fifo=fifo)}_{name}"
 
 
-def library_source(*, sharded: bool = False) -> str:
+def library_source(*, sharded: bool = False, fifo: bool = False) -> str:
     """The scripts as one function library. Draining scripts get the flag that lets them run when memory is
     full."""
-    chunks = [f"#!lua name={library_name(sharded=sharded)}"]
-    for name, script in load_scripts(sharded=sharded).items():
+    chunks = [f"#!lua name={library_name(sharded=sharded, fifo=fifo)}"]
+    for name, script in load_scripts(sharded=sharded, fifo=fifo).items():
         flags = "'allow-oom'" if script.drains else ""
-        function = function_name(name, sharded=sharded)
+        function = function_name(name, sharded=sharded, fifo=fifo)
         chunks.append(
             f"redis.register_function{{function_name='{function}', flags={{{flags}}}, "
             f"callback=function(KEYS, ARGV)\n{script.source}end}}"

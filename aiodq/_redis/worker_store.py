@@ -165,6 +165,7 @@ class RedisWorkerStore:
             int(claim.far * 1000),
             claim.clamp_from,
             claim.clear_ms,
+            claim.cap_ms,
         )
         return call_id, self._caller.call("claim", args)
 

@@ -11,7 +11,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from aiodq._core.store import BATCH, DEAF_POLL_MS, STEADY_MS, ClaimAnswer, ClaimRequest, Notice
+from aiodq._core.store import (
+    BATCH,
+    DEAF_POLL_MS,
+    FIRST_SEAT_CAP_MS,
+    STEADY_MS,
+    ClaimAnswer,
+    ClaimRequest,
+    Notice,
+)
 
 HOLD_BACK_S: Final = 30.0
 """The longest that clock steps can keep a worker from taking expired leases."""
@@ -30,7 +38,7 @@ outage takes is no travelling time.
 
 
 class Claimer:
-    """One worker's claiming state of one shard.
+    """One worker's claiming state of one shard; `shards`: of so many that the worker serves.
 
     Attributes:
         look_at: the planned look; infinite while only free slots can bring the next claim.
@@ -42,7 +50,7 @@ class Claimer:
         claimed_us: the server's time of that answer, Unix µs.
     """
 
-    def __init__(self, *, lease_ms: int, now: float) -> None:
+    def __init__(self, *, lease_ms: int, now: float, shards: int = 1) -> None:
         self.look_at = now
         self.hungry = False
         self.paused = False
@@ -52,6 +60,7 @@ class Claimer:
         self.claimed_us = 0
         self.stepped_by_us = 0
         self._lease_ms = lease_ms
+        self._cap_ms = FIRST_SEAT_CAP_MS * shards
         self._steady_s = min(STEADY_MS, lease_ms) / 1000
         self._registered = False
         self._in_flight = False
@@ -91,6 +100,7 @@ class Claimer:
             far=1.0 + random,
             clamp_from=self._clamp_next,
             clear_ms=-1 if held_back_long or self._clear_us is None else self._clear_us // 1000,
+            cap_ms=self._cap_ms,
         )
 
     def answered(self, answer: ClaimAnswer, *, sent: float, now: float) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -33,7 +34,7 @@ from aiodq._worker.shard import Shard
 from aiodq._worker.slots import Limit, Slots
 from aiodq._worker.sweeper import Sweeper
 from aiodq._worker.threads import Threads
-from aiodq._worker.trimmer import Trimmer
+from aiodq._worker.trimmer import TRIM_EVERY_S, Trimmer
 from aiodq._worker.turns import TurnLoop
 
 log: Final = logging.getLogger("aiodq.worker")
@@ -42,6 +43,7 @@ FIRST_LOOK_S: Final = 0.5
 """The first claim waits for the subscription (it would be deaf before), but not longer than this."""
 
 LISTEN_AGAIN_S: Final = 1.0
+SHAKEN_AGAIN_S: Final = 1.0
 CLOSE_S: Final = 1.0
 
 
@@ -124,11 +126,14 @@ class Runtime:
             pulse=Pulse(self._loop, self._running_names, self._blocked),
         )
         self._trimmers: list[Trimmer] = []
+        self._shaken_at = -math.inf
+        self._count = sum(len(source.stores) for source in sources)
         for source in sources:
             shards += self._shards_of(source, state)
         self._shards = self._executor.shards = shards
         self._loops = [
-            TurnLoop(shard, self._executor, self._reporter, self._loop, self._landed) for shard in shards
+            TurnLoop(shard, self._executor, self._reporter, self._loop, self._landed, self._shaken)
+            for shard in shards
         ]
         self._sweepers = [Sweeper(shard) for shard in shards] if settings.presence else []
 
@@ -200,10 +205,14 @@ class Runtime:
                 keeper=self._keeper,
                 reporter=self._reporter,
                 first_look_in_s=FIRST_LOOK_S,
+                shards=self._count,
             )
             shard.state = state
             shards.append(shard)
-            self._trimmers.append(Trimmer(shard, age_ms=source.dead_age_ms, count=source.dead_count))
+            every_s = TRIM_EVERY_S * self._count
+            self._trimmers.append(
+                Trimmer(shard, age_ms=source.dead_age_ms, count=source.dead_count, every_s=every_s)
+            )
         for shard in shards:
             shard.peers = shards
         return shards
@@ -304,6 +313,17 @@ class Runtime:
             self._freed()
         if self._settings.burst and not self._executor.active:
             self._look_for_the_end()
+
+    def _shaken(self) -> None:
+        """A shard saw its link hurt or its clock step. The others may have lost notices with it, or hold jobs
+        that are due now by the new clock, and look seldom: all look now, but not each on behalf of each."""
+        now = time.monotonic()
+        if self._count == 1 or now - self._shaken_at < SHAKEN_AGAIN_S:
+            return
+        self._shaken_at = now
+        for shard in self._shards:
+            shard.claimer.look_by(now)
+            shard.poke()
 
     def _look_for_the_end(self) -> None:
         """For a burst: ends when every shard gave nothing to a claim sent after the last handler's end."""

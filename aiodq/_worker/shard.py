@@ -54,13 +54,14 @@ class Shard:
         keeper: Renewals,
         reporter: Reporter,
         first_look_in_s: float = 0.0,
+        shards: int = 1,
     ) -> None:
         self.queue = queue
         self.store = store
         self.access = store.worker(worker_id, self._hear)
         self.handlers = handlers
         self.portion = portion
-        self.claimer = Claimer(lease_ms=lease_ms, now=time.monotonic() + first_look_in_s)
+        self.claimer = Claimer(lease_ms=lease_ms, now=time.monotonic() + first_look_in_s, shards=shards)
         self.settler = Settler()
         self.held: dict[str, Run] = {}
         self.leaving: set[Run] = set()

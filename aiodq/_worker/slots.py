@@ -26,9 +26,10 @@ class Limit:
 
 
 class Portion:
-    """One shard's part. `waits`: it would claim now if it had slots."""
+    """One shard's part. `waits`: it would claim now if it had slots; `flooded`: its last claim gave all that
+    it wanted, so that it will wait again as soon as the next one is answered."""
 
-    __slots__ = ("_slots", "limit", "priority", "taken", "waits", "weight")
+    __slots__ = ("_slots", "flooded", "limit", "priority", "taken", "waits", "weight")
 
     def __init__(self, slots: Slots, weight: float, priority: int, limit: Limit) -> None:
         self._slots = slots
@@ -37,6 +38,7 @@ class Portion:
         self.limit = limit
         self.taken = 0
         self.waits = False
+        self.flooded = False
 
     def grant(self, most: int) -> int:
         """How many slots this shard may take now, at most `most`. Takes none."""
@@ -48,10 +50,15 @@ class Portion:
             return min(most, 1) if slots.taken == 0 else 0
         if len(slots.portions) == 1:
             return min(free, most)
-        rivals = [p for p in slots.portions if p.waits and p is not self and p.limit.room(1) > 0]
+        rivals = [p for p in slots.portions if p.is_rival and p is not self]
         if any(p.priority > self.priority for p in rivals):
             return 0
         return min(most, self._part_of(free, [p for p in rivals if p.priority == self.priority]))
+
+    @property
+    def is_rival(self) -> bool:
+        """It can use slots: now, or as soon as its claim that is on its way is answered."""
+        return (self.waits or self.flooded) and self.limit.room(1) > 0
 
     def take(self, count: int) -> None:
         self.taken += count

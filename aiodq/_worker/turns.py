@@ -62,6 +62,7 @@ class TurnLoop:
 
     Args:
         landed: told after each turn, when the jobs it brought have begun.
+        shaken: told of a hurt link or a stepped clock, which other shards may not have seen.
 
     Attributes:
         away_since: when the server stopped answering; None: it answers.
@@ -76,6 +77,7 @@ class TurnLoop:
         reporter: Reporter,
         loop: asyncio.AbstractEventLoop,
         landed: Callable[[], None],
+        shaken: Callable[[], None],
     ) -> None:
         self.away_since: float | None = None
         self.empty_at = -1
@@ -84,6 +86,7 @@ class TurnLoop:
         self._reporter = reporter
         self._loop = loop
         self._landed = landed
+        self._shaken = shaken
         self._waiter: asyncio.Future[None] | None = None
         self._not_before = 0.0
         self._failures = 0
@@ -182,14 +185,17 @@ class TurnLoop:
         leases: Sequence[Lease] = ()
         if now - flight.sent > LATE_S:
             shard.claimer.look_by(now)  # the link was hurt: notices may have been lost with it
+            self._shaken()
         if flight.claim is not None and answer.claim is not None:
             shard.claimer.answered(answer.claim, sent=flight.sent, now=now)
             leases = answer.claim.leases
             self.empty_at = -1 if leases else flight.ends
             shard.portion.give_back(flight.claim.want - len(leases))
             shard.portion.waits = shard.claimer.wants(now)
+            shard.portion.flooded = shard.claimer.hungry and flight.claim.want > 0
             if answer.claim.stepped:
                 self._stepped()
+                self._shaken()
         if flight.runs:
             leases = self._settled(flight.runs, answer.settled, leases)
         return leases
@@ -236,6 +242,7 @@ class TurnLoop:
         self._failures += 1
         if flight.claim is not None:
             shard.portion.give_back(flight.claim.want)
+            shard.portion.flooded = False
         runs = flight.runs
         one_by_one = False
         if isinstance(error, StoreUnavailable):

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from aiodq import ConfigError, Queue
+from aiodq._core.errors import WrongOrder, WrongShards
 from aiodq.embedded import parse_embedded_url
 
 _VARIABLES: Final = ("AIODQ_URL", "REDIS_URL")
@@ -35,13 +36,33 @@ def refuse_memory(url: str | None) -> None:
         )
 
 
+async def as_it_is(queue: Queue, url: str | None, prefix: str) -> Queue:
+    """The queue with the number of shards and the order that it was made with."""
+    shards, fifo = 1, False
+    for _ in range(3):
+        try:
+            await queue.stats()
+        except WrongShards as wrong:
+            shards = wrong.shards
+        except WrongOrder:
+            fifo = True
+        else:
+            break
+        queue = Queue(queue.name, url=_named(url), prefix=prefix, shards=shards, fifo=fifo)
+    return queue
+
+
+def _named(url: str | None) -> str | None:
+    return url or next(filter(None, map(os.environ.get, _VARIABLES)), None)
+
+
 def open_queue(name: str, url: str | None, prefix: str = "aiodq") -> Queue:
     """A queue as a command sees it. Nothing is sent yet.
 
     Raises: `ConfigError` for a name or URL that cannot be one, no URL at all, or an embedded:// directory
     that is not there: whoever only looks makes none.
     """
-    url = url or next(filter(None, map(os.environ.get, _VARIABLES)), None)
+    url = _named(url)
     if url is None:
         raise ConfigError(
             f"no server is named: use --url, or set {' or '.join(_VARIABLES)} in the environment, "

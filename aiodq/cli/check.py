@@ -11,7 +11,7 @@ from rich.text import Text
 
 from aiodq import Queue
 from aiodq.cli import exits, screen
-from aiodq.cli.address import PrefixOption, UrlOption, open_queue
+from aiodq.cli.address import PrefixOption, UrlOption, as_it_is, open_queue
 from aiodq.types import CheckReport
 
 _SHOWN = 100
@@ -41,7 +41,7 @@ def check(
         aiodq check orders --json | jq '.queues[0].left'
     """
     opened = [open_queue(name, url, prefix) for name in dict.fromkeys(queues)]
-    reports = anyio.run(_check, opened, repair)
+    reports = anyio.run(_check, opened, url, prefix, repair)
     if json:
         screen.show_json({"queues": [_as_json(report) for report in reports]})
     else:
@@ -51,10 +51,10 @@ def check(
         raise typer.Exit(exits.FAILED)
 
 
-async def _check(queues: Sequence[Queue], repair: bool) -> list[CheckReport]:
+async def _check(named: Sequence[Queue], url: str | None, prefix: str, repair: bool) -> list[CheckReport]:
     reports: list[CheckReport] = []
-    for queue in queues:
-        async with queue:
+    for one in named:
+        async with await as_it_is(one, url, prefix) as queue:
             reports.append(await queue.check(repair=repair))
     return reports
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from aiodq import Queue, StoreUnavailable
 from aiodq.cli import exits, screen
-from aiodq.cli.address import PrefixOption, UrlOption, open_queue
+from aiodq.cli.address import PrefixOption, UrlOption, as_it_is, open_queue
 from aiodq.types import QueueStats
 
 
@@ -53,13 +53,16 @@ def stats(
     """
     opened = [open_queue(name, url, prefix) for name in dict.fromkeys(queues)]
     try:
-        anyio.run(_show, opened, every if watch else None, json)
+        anyio.run(_show, opened, url, prefix, every if watch else None, json)
     except KeyboardInterrupt:
         raise typer.Exit(exits.OK if watch else exits.INTERRUPTED) from None
 
 
-async def _show(queues: Sequence[Queue], every_s: float | None, as_json: bool) -> None:
+async def _show(
+    named: Sequence[Queue], url: str | None, prefix: str, every_s: float | None, as_json: bool
+) -> None:
     async with AsyncExitStack() as stack:
+        queues = [await as_it_is(queue, url, prefix) for queue in named]
         for queue in queues:
             await stack.enter_async_context(queue)
         looks = _looks(queues, every_s)

@@ -45,7 +45,13 @@ class Floor(Raw):
         return self.wire.call(*self._call("enqueue"), *fields)
 
     def send_claim(self, want: int) -> Future:
-        limits = {"lease_ms": 30_000, "max_bytes": 4_000_000, "far_permille": 1500, "clamp_from": -1}
+        limits = {
+            "lease_ms": 30_000,
+            "max_bytes": 4_000_000,
+            "far_permille": 1500,
+            "clamp_from": -1,
+            "cap_ms": 10_000,
+        }
         now_us = int(time.time() * 1e6)
         call = self._call("claim", want=want, expected_us=now_us, **limits)
         self.claim_id = call[len(self.prefixes["claim"])]  # the call's id comes first

@@ -97,3 +97,19 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     done = aiodq("stats", "orders", "--url", url, cwd=tmp_path)
     assert_told(done, exits.UNREACHABLE)
     assert "sesame" not in done.stderr
+
+
+@pytest.mark.leaves_keys("stats looks at jobs that wait")
+@pytest.mark.parametrize(("shards", "fifo"), [(4, False), (1, True), (4, True)])
+async def test_shards_and_order_are_found_by_themselves(
+    valkey: ServerProcess, queue_name: str, tmp_path: Path, shards: int, *, fifo: bool
+) -> None:
+    async with Queue(queue_name, url=valkey.url, shards=shards, fifo=fifo) as queue:
+        for n in range(10):
+            await queue.send("work", after=3600, job_id=f"job-{n}")
+    done = aiodq("stats", queue_name, "--json", "--url", valkey.url, cwd=tmp_path)
+    assert done.returncode == exits.OK, done.stderr
+    assert json.loads(done.stdout)["queues"][0]["scheduled"] == 10
+    done = aiodq("check", queue_name, "--url", valkey.url, cwd=tmp_path)
+    assert done.returncode == exits.OK, done.stdout + done.stderr
+    assert "nothing wrong" in done.stdout

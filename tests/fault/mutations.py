@@ -78,7 +78,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
 
 FALLBACK: Final = Mutation(
     "a sleeping worker relies on notices: it never looks by itself",
-    "earlier(earlier(due_at, lapse_at), now_ms + FIRST_SEAT_CAP_MS)",
+    "earlier(earlier(due_at, lapse_at), now_ms + cap_ms)",
     "earlier(earlier(due_at, lapse_at), now_ms + 86400000)",
     "claim",
 )
@@ -127,8 +127,12 @@ def mutated(mutation: Mutation) -> Mapping[str, Script]:
 def broken(mutation: Mutation) -> Generator[None]:
     """Meanwhile, callers made in this process send the broken scripts."""
     scripts = mutated(mutation)
+
+    def ours(**_: bool) -> Mapping[str, Script]:
+        return scripts
+
     with (
-        patch("aiodq._redis.calls.load_scripts", lambda: scripts),
+        patch("aiodq._redis.calls.load_scripts", ours),
         patch("tests.fault.resp.load_scripts", lambda: scripts),
     ):
         yield

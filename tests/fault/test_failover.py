@@ -20,6 +20,7 @@ import pytest
 from aiodq import Queue, StoreUnavailable, Worker
 from aiodq._redis import backend as redis_backend
 from aiodq._redis.store import RedisStore
+from aiodq.events import Event
 from tests.conftest import require_server
 from tests.sentinels import SentinelSet
 from tests.servers import wait_until
@@ -101,13 +102,16 @@ class Shop:
 
 
 @asynccontextmanager
-async def open_shop(url: str, name: str) -> AsyncGenerator[Shop]:
-    queue = Queue(name, url=url)
+async def open_shop(
+    url: str, name: str, *, shards: int = 1, listeners: Sequence[Callable[[Event], None]] = ()
+) -> AsyncGenerator[Shop]:
+    queue = Queue(name, url=url, shards=shards)
     shop = Shop(queue)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(queue)
         for _ in range(3):
-            await stack.enter_async_context(Worker(queue, concurrency=20, lease=5))
+            worker = Worker(queue, concurrency=20, lease=5, listeners=listeners)
+            await stack.enter_async_context(worker)
         producers = [asyncio.create_task(shop.produce(n)) for n in range(10)]
         yield shop
         shop.stop.set()

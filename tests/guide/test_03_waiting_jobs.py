@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from aiodq import Queue
+from aiodq import Queue, Worker
 
 
 async def test_a_job_can_be_taken_back_while_it_waits(orders: Queue) -> None:
@@ -43,3 +43,29 @@ async def test_a_queue_in_numbers(orders: Queue) -> None:
     await orders.send("ship", after=60)
     stats = await orders.stats()
     assert (stats.scheduled, stats.due, stats.processing, stats.dead) == (2, 1, 0, 0)
+
+
+async def test_in_a_fifo_queue_jobs_of_one_moment_run_as_they_were_sent(queue_name: str) -> None:
+    async with Queue("letters", url=f"memory://{queue_name}", fifo=True) as letters:
+        posted: list[str] = []
+
+        @letters.task
+        async def post(name: str) -> None:
+            posted.append(name)
+
+        noon = datetime(2026, 1, 1, 12, tzinfo=UTC)  # past: due now
+        for name in ("Zoe", "Adam", "Mia"):
+            await post.at(noon).enqueue(name)
+        await Worker(letters, concurrency=1).run(burst=True)
+        assert posted == ["Zoe", "Adam", "Mia"]
+
+
+async def test_a_divided_queue_is_used_like_any_other(queue_name: str) -> None:
+    async with Queue("orders", url=f"memory://{queue_name}", shards=8) as orders:
+        close_order = orders.stub("close_order")
+        await close_order.options(job_id="close-A1001").after(60).enqueue("A1001")
+        await (
+            close_order.options(shard_key="tenant-7").after(60).enqueue("A1002")
+        )  # beside others of that key
+        assert (await orders.stats()).scheduled == 2
+        assert await orders.cancel("close-A1001")

@@ -89,7 +89,7 @@ async def test_a_call_without_jobs_overtakes_what_was_given_up_in_its_lane_only(
     backend: RedisBackend, store: RedisStore, queue_name: str, script: str
 ) -> None:
     producer = caller(backend, queue_name)
-    fixed = (ShardKeys(queue_name).wake, *([""] if script == "enqueue" else []))
+    fixed = (ShardKeys(queue_name).wake, "0", "0", *([""] if script == "enqueue" else []))
     await producer.call(script, ("00000003", *fixed), lane=2).answer()
 
     with pytest.raises(ScriptError, match="STALE 00000001"):

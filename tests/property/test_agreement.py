@@ -22,7 +22,10 @@ from tests.servers import ServerProcess
 
 
 @pytest.mark.slow
-def test_memory_and_server_agree(server: ServerProcess | Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fifo", [False, True], ids=["plain", "fifo"])
+def test_memory_and_server_agree(
+    server: ServerProcess | Cluster, monkeypatch: pytest.MonkeyPatch, *, fifo: bool
+) -> None:
     monkeypatch.setattr("aiodq._redis.calls.load_scripts", scripts_with_a_clock)
 
     class Twins(QueueMachine):
@@ -32,8 +35,9 @@ def test_memory_and_server_agree(server: ServerProcess | Cluster, monkeypatch: p
             self.backend = RedisBackend(url=server.url)
             server.flush()
             kind = SharedClockCluster if isinstance(server, Cluster) else SharedClockRedis
-            on_server = kind(self.backend.store("q"), open_client(server.url), "q", server.kind)
-            return [SharedClockMemory("q", START_US), on_server]
+            store = self.backend.store("q", fifo=fifo)
+            on_server = kind(store, open_client(server.url), "q", server.kind, fifo=fifo)
+            return [SharedClockMemory("q", START_US, fifo=fifo), on_server]
 
         async def close(self) -> None:
             server.flush()

@@ -64,10 +64,10 @@ Twin = SharedClockMemory | SharedClockRedis
 
 
 @cache
-def scripts_with_a_clock(*, sharded: bool = False) -> Mapping[str, Script]:
+def scripts_with_a_clock(*, sharded: bool = False, fifo: bool = False) -> Mapping[str, Script]:
     """The scripts, but for where they take the time from."""
     found: dict[str, Script] = {}
-    for name, script in load_scripts(sharded=sharded).items():
+    for name, script in load_scripts(sharded=sharded, fifo=fifo).items():
         source = script.source.replace("redis.call('TIME')", f"redis.call('HMGET', '{CLOCK_KEY}', 's', 'us')")
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         found[name] = replace(script, source=source, sha=sha)

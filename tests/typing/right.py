@@ -89,7 +89,7 @@ DEFAULTS: TaskOptions = {"timeout": 30, "headers": {"team": "shop"}}
 CALL: CallOptions = {"job_id": "close-A1", "on_duplicate": "keep"}
 
 orders = Queue("orders", url="redis://127.0.0.1:6379/0", defaults=DEFAULTS)
-emails = Queue("emails", url=settings_url, prefix="shop", scripting="functions")
+emails = Queue("emails", url=settings_url, prefix="shop", scripting="functions", fifo=True, shards=4)
 lent = Queue("lent", redis=Redis(host="127.0.0.1"), retention=DeadRetention(age=timedelta(days=1)))
 
 

@@ -94,7 +94,7 @@ async def options() -> None:
     close_order.options(max_attempts="3")  # wrong
     close_order.options(backoff=Exponential())  # wrong
     close_order.options(keep_result=60)  # wrong
-    close_order.options(shard_key="t7")  # wrong
+    close_order.options(shard_key=7)  # wrong
     close_order.options(headers={"a": 1})  # wrong
 
 
@@ -131,7 +131,6 @@ async def ship_name(order: str) -> None: ...
 
 
 async def queues() -> None:
-    Queue("orders", shards=8)  # wrong
     Queue("orders", backlog=100)  # wrong
     Queue("orders", backlog=Backlog(100))  # wrong
     close_order.options(rate=Rate(3))  # wrong
@@ -139,10 +138,11 @@ async def queues() -> None:
     close_order.options(unique=Unique(60, mode="newest"))  # wrong
     close_order.options(spread="10 min")  # wrong
     await orders.dead.replay("a", spread="10 min")  # wrong
-    Queue("orders", fifo=True)  # wrong
     Queue("orders", redis=BlockingRedis())  # wrong
     Queue("orders", "redis://127.0.0.1")  # wrong
     Queue("orders", scripting="lua")  # wrong
+    Queue("orders", fifo="yes")  # wrong
+    Queue("orders", shards="4")  # wrong
     Queue("orders", defaults={"timeoutt": 3})  # wrong
     await orders.send("close_order", args="A1001")  # wrong
     await orders.enqueue(close_order)  # wrong

@@ -29,10 +29,17 @@ class Closes:
         self.made.append(self)
 
     def store(
-        self, queue: str, /, *, prefix: str = "aiodq", shard: int | None = None, bounds: Bounds = UNBOUNDED
+        self,
+        queue: str,
+        /,
+        *,
+        prefix: str = "aiodq",
+        shard: int | None = None,
+        fifo: bool = False,
+        bounds: Bounds = UNBOUNDED,
     ) -> Store:
         del bounds
-        return cast("Store", (queue, prefix, shard))
+        return cast("Store", (queue, prefix, shard, fifo))
 
     async def aclose(self) -> None:
         await asyncio.sleep(0)
@@ -68,8 +75,8 @@ def test_queues_of_one_url_share_a_backend_in_each_event_loop(backends: list[Clo
 
     async def use() -> None:
         for _ in range(3):
-            assert await one._store() == cast("Any", ("one", "aiodq", None))
-            assert await two._store() == cast("Any", ("two", "p", None))
+            assert await one._store() == cast("Any", ("one", "aiodq", None, False))
+            assert await two._store() == cast("Any", ("two", "p", None, False))
         assert len(backends) % 3 == 1
         await other._store()
         await functions._store()
@@ -105,7 +112,7 @@ def test_async_with_counts_and_the_last_one_closes(backends: list[Closes]) -> No
             assert closed(backends) == [0]
             await one.aclose()  # held by `async with`
             assert closed(backends) == [0]
-            assert list(one._stores()) == cast("Any", [("one", "aiodq", None)])
+            assert list(one._stores()) == cast("Any", [("one", "aiodq", None, False)])
         assert closed(backends) == [1]
         with pytest.raises(RuntimeError, match="queue 'one' is not open in this event loop"):
             one._stores()

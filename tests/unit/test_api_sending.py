@@ -260,7 +260,7 @@ async def test_send_by_name(orders: Queue) -> None:
         ({"after": "1"}, TypeError, "after='1'"),
         ({"at": datetime(2030, 1, 1)}, ValueError, "no time zone"),  # noqa: DTZ001
         ({"delay": 3}, TypeError, "unknown call option 'delay'"),
-        ({"shard_key": "t7"}, TypeError, "not in this version"),
+        ({"durability": "fsynced"}, TypeError, "not in this version"),
         ({"args": ({1},)}, TypeError, "a set would come back as list"),
     ],
 )
@@ -328,8 +328,8 @@ def test_the_names_and_settings_of_a_queue_are_checked_when_it_is_made() -> None
         Queue("orders", defaults={"timeout": 0})
     with pytest.raises(TypeError, match="unknown task option 'timeoutt': did you mean 'timeout'"):
         Queue("orders", defaults=cast("Any", {"timeoutt": 1}))
-    with pytest.raises(TypeError, match="option of Queue 'shards' is not in this version of aiodq"):
-        Queue("orders", **cast("Any", {"shards": 8}))
+    with pytest.raises(TypeError, match="option of Queue 'codec' is not in this version of aiodq"):
+        Queue("orders", **cast("Any", {"codec": 8}))
     with pytest.raises(TypeError, match="unknown option of Queue 'prefxi': did you mean 'prefix'"):
         Queue("orders", **cast("Any", {"prefxi": "a"}))
     with pytest.raises(ConfigError, match="scripting='lua'"):

@@ -113,3 +113,20 @@ def test_b159_a_small_queue_is_served_beside_a_flooded_one(weight: int, freed: l
     granted = {id(portion): portion.grant(100) for portion in turns}
     assert granted[id(small)] == 1
     assert granted[id(flooded)] == 0
+
+
+def test_a_flooded_rival_counts_while_its_claim_is_on_its_way() -> None:
+    slots = Slots(20)
+    heavy, light = slots.portion(weight=3), slots.portion()
+    light.waits, heavy.flooded = True, True
+    heavy.take(10)
+    assert light.grant(20) == 5  # the other five are what heavy is short of its fifteen
+    heavy.flooded = False  # its claim was answered, and there was no more
+    assert light.grant(20) == 10
+
+
+def test_a_flooded_rival_of_a_higher_priority_keeps_all() -> None:
+    slots = Slots(10)
+    urgent, slow = slots.portion(priority=1), slots.portion()
+    slow.waits, urgent.flooded = True, True
+    assert slow.grant(10) == 0

@@ -1,12 +1,12 @@
 -- ack: processing -> absent
 -- The job ended well, or had expired unrun. Where its flag is 1 it leaves a done mark for the de-duplication window.
--- KEYS: meta turn processing lease payload tally workers done0 done1 done2 past0 past1 past2
+-- KEYS: meta turn processing lease payload tally workers done0 done1 done2 past0 past1 past2 order
 -- ARGV: call worker last flags window_ms replay_ms
 --   call, worker: the caller's call id and id   last: 1: the worker holds no lease after this
 --   flags: "" or one 0/1 for each job: leave a done mark   window_ms: how long done marks count
 --   replay_ms: 0, or how long it is noted that the job has ended, for enqueues sent again after a failover
 -- EACH: ids tokens
--- PARTS: drain version repeat token leave_processing forget moment ring past
+-- PARTS: drain version repeat token leave_processing order forget moment ring past
 -- RETURNS: one 1 (accepted) or 0 (the lease has passed to another) for each job; with replay_ms, 16 characters more:
 --   when that was, µs
 local gone = leave_processing()

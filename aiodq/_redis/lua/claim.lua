@@ -3,18 +3,20 @@
 -- new fence. With slots left, the worker takes a seat and is told how long to sleep; full, it gives its seat up and
 -- wakes somebody else. Only a steady caller takes expired leases, and none does in a call that finds the clock stepped.
 -- KEYS: meta turn schedule processing payload lease tally fence idle workers
--- ARGV: call worker last wake want lease_ms max_bytes expected_us steady_in_ms far_permille clamp_from clear_ms
+-- ARGV: call worker last wake want lease_ms max_bytes expected_us steady_in_ms far_permille clamp_from clear_ms cap_ms
 --   call, worker: the caller's call id and id   last: 1: it holds no lease any more, but is listed as a holder
 --   wake: prefix of wake channels   want: how many jobs, at most 100
 --   lease_ms: length of the leases   max_bytes: budget for payloads   expected_us: server time the caller expects, or -1
 --   steady_in_ms: 0, or the time until the caller may take expired leases   far_permille: 1000 to 2000
 --   clamp_from: where to go on with pulling leases in, or -1   clear_ms: a time when none had expired, or -1
+--   cap_ms: the longest sleep in a seat
 -- PARTS: drain version clock watch heads recover clamp lift seat bodies give extras again
 -- RETURNS: now us, wait us (-1: full or nothing wanted), seat, other holders, flags (1 paused, 2 deaf, 4 stepped,
 --   8 clear), next clamp_from, fence, ids, payloads, due times ms, extras, how many of the ids were taken over from an
 --   expired lease
 want, lease_ms, max_bytes, expected_us = tonumber(want), tonumber(lease_ms), tonumber(max_bytes), tonumber(expected_us)
 steady_in_ms, clamp_from, clear_ms = tonumber(steady_in_ms), tonumber(clamp_from), tonumber(clear_ms)
+cap_ms = tonumber(cap_ms)
 
 local record = redis.call('GET', turn)
 local latest = record and string.sub(record, 1, 8) or call
@@ -33,7 +35,7 @@ if last == '1' then redis.call('ZREM', workers, worker) end
 if exceptions[2] then
   redis.call('SET', turn, call, 'EX', 120)
   if stepped then redis.pcall(PUBLISH, wake .. '*', 'renew') end
-  local sleep_us = want > 0 and FIRST_SEAT_CAP_MS * 1000 or -1
+  local sleep_us = want > 0 and cap_ms * 1000 or -1
   return {now_us, sleep_us, 0, 0, stepped and 5 or 1, clamp_from, 0, {}, {}, {}, {}, 0}
 end
 
@@ -66,7 +68,7 @@ if want > 0 and (expired_wait or due_at and due_at <= now_ms) then
     end
   end
   for i = 1, math.min(#due, (want - lapsed) * 2), 2 do
-    ids[#ids + 1], dues[#dues + 1] = due[i], due[i + 1]
+    ids[#ids + 1], dues[#dues + 1] = FIFO and string.sub(due[i], 18) or due[i], due[i + 1]
   end
   bodies = bodies_of(ids)
   for i = #ids, #bodies + 1, -1 do ids[i], dues[i] = nil, nil end
@@ -95,7 +97,7 @@ if #ids == want then
   if head then watch(math.max(head, now_ms)) end
 else
   if lapse_at and lapse_at <= now_ms then lapse_at = now_ms + math.max(hold_ms, 1) end
-  local look = earlier(earlier(due_at, lapse_at), now_ms + FIRST_SEAT_CAP_MS)
+  local look = earlier(earlier(due_at, lapse_at), now_ms + cap_ms)
   if heard then
     look, seat = take_seat(math.max(look, now_ms))
   else

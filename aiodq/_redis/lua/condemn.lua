@@ -1,9 +1,9 @@
 -- condemn: absent -> dead
 -- A payload that is in no place and that nobody can read goes to the dead letters, if it is still that payload.
--- KEYS: meta schedule processing dead payload lease tally
+-- KEYS: meta schedule processing dead payload lease tally order
 -- ARGV:
 -- EACH: ids shas histories
--- PARTS: drain version clock diagnose
+-- PARTS: drain version clock order diagnose
 -- RETURNS: one 1 (put to the dead letters) or 0 for each job
 local faults, bits = diagnose(ids), {}
 for i, id in ipairs(ids) do

@@ -7,8 +7,9 @@
 local page = redis.call('ZRANGE', set, from, from + limit - 1, 'WITHSCORES')
 if #page == 0 then return {now_ms, {}, {}, {}, {}, {}} end
 local asked, scores = {}, {}
+local numbered = FIFO and string.sub(set, -9) == ':schedule'
 for i = 1, #page, 2 do
-  asked[#asked + 1] = page[i]
+  asked[#asked + 1] = numbered and string.sub(page[i], 18) or page[i]
   scores[#scores + 1] = page[i + 1]
 end
 return {now_ms, asked, scores, describe(asked)}

@@ -1,10 +1,10 @@
 -- purge: dead -> absent
 -- Removes dead letters by id.
--- KEYS: meta turn dead payload lease tally
+-- KEYS: meta turn dead payload lease tally order
 -- ARGV: call
 --   call: the caller's call id
 -- EACH: ids
--- PARTS: drain version repeat forget
+-- PARTS: drain version repeat order forget
 -- RETURNS: one 1 (removed) or 0 (was not dead) for each job
 local answer, gone = {}, {}
 for i, since in ipairs(redis.call('ZMSCORE', dead, unpack(ids))) do

@@ -31,7 +31,7 @@ def bounded(shard: OpenShard, queue_name: str) -> MakeStore:
             return MemoryStore(shard.data, bounds)
         assert isinstance(shard, RedisShard)
         assert isinstance(shard.store, RedisStore)
-        return shard.store._backend.store(queue_name, bounds=bounds)
+        return shard.store._backend.store(queue_name, fifo=shard.fifo, bounds=bounds)
 
     return make
 

@@ -35,12 +35,11 @@ async def put(shard: OpenShard, key: str, member: str, value: int | str | bytes)
             kept[member] = value
         return
     assert isinstance(shard, RedisShard)
-    name = shard.keys.named(key)
     if isinstance(value, int):
-        await shard.client.zadd(name, {member: value})
+        await shard.put(key, member, value)
     else:
         field = f"t:{member}" if key == "tally" else member
-        await shard.client.hset(name, field, cast("str", value))
+        await shard.client.hset(shard.keys.named(key), field, cast("str", value))
 
 
 def token(job_id: str, due_ms: int = 1_700_000_000_000) -> str:
@@ -415,6 +414,8 @@ async def test_members_that_are_no_text(shard: OpenShard) -> None:
     """Written by someone else's hand; named as well as can be, and removed."""
     if not isinstance(shard, RedisShard):
         pytest.skip("in memory, ids are text")
+    if shard.fifo:
+        pytest.skip("a member without a number in order is met, and let go of, by the claim")
     await shard.client.zadd(shard.keys.named("schedule"), {b"\xff\x00": 1})
     report = await check(shard, repair=True)
     assert report.found == {"no-payload": 1}
@@ -423,4 +424,4 @@ async def test_members_that_are_no_text(shard: OpenShard) -> None:
 
 
 def test_every_key_of_jobs_is_gone_through() -> None:
-    assert set(JOB_KEYS) == {"schedule", "processing", "dead", "payload", "lease", "tally"}
+    assert set(JOB_KEYS) == {"schedule", "processing", "dead", "payload", "lease", "tally", "order"}

@@ -151,7 +151,8 @@ async def test_acks_and_cancels_note_the_end_only_where_failovers_can_happen(
     server = cast("ServerProcess", request.getfixturevalue("server_of_shard"))
     backend = RedisBackend(url=server.url, replays=replays)
     queue = shard.keys.base.partition("{")[2].partition("}")[0]
-    other = type(shard)(backend.store(queue), shard.client, queue, shard.kind)
+    store = backend.store(queue, fifo=shard.fifo)
+    other = type(shard)(store, shard.client, queue, shard.kind, fifo=shard.fifo)
     hand = await other.listener("w")
     names = ["acked", "expired", "retried", "buried", "cancelled"]
     await other.store.enqueue([Entry(name, b"body", NOW) for name in names[:4]])

@@ -169,7 +169,7 @@ async def test_bounds_hold_here_too(shard: OpenShard, queue_name: str) -> None:
         store: MemoryStore | RedisStore = MemoryStore(shard.data, bounds)
     else:
         assert isinstance(shard.store, RedisStore)
-        store = shard.store._backend.store(queue_name, bounds=bounds)
+        store = shard.store._backend.store(queue_name, fifo=shard.fifo, bounds=bounds)
     await store.unite([job("a")])
     before = await shard.state()
     with pytest.raises(QueueFull):

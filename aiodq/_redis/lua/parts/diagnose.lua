@@ -8,13 +8,15 @@ local function fault_of(id, s, p, d, token)
   if p and not held then return 'u' end
   if not p and body and not (s or d) then return held and 'l' or 'o' end
   if token and not p then return 'x' end
+  if FIFO and not body and is_numbered(id) then return 't' end
   if body or redis.call('EXISTS', tally) == 0 then return '-' end
   local kept = redis.call('HMGET', tally, 't:' .. id, 'c:' .. id, 'i:' .. id)
   return (kept[1] or kept[2] or kept[3]) and 't' or '-'
 end
 
 local function diagnose(asked)
-  local s, p = redis.call('ZMSCORE', schedule, unpack(asked)), redis.call('ZMSCORE', processing, unpack(asked))
+  local members = FIFO and members_of(asked) or asked
+  local s, p = redis.call('ZMSCORE', schedule, unpack(members)), redis.call('ZMSCORE', processing, unpack(asked))
   local d, tokens = redis.call('ZMSCORE', dead, unpack(asked)), redis.call('HMGET', lease, unpack(asked))
   local faults, places = {}, {}
   for i, id in ipairs(asked) do

@@ -1,4 +1,4 @@
--- Counters and history of jobs that are over.
+-- Counters, history and numbers of jobs that are over.
 local function forget(gone)
   if redis.call('EXISTS', tally) == 1 then
     local fields = {}
@@ -9,4 +9,5 @@ local function forget(gone)
     end
     redis.call('HDEL', tally, unpack(fields))
   end
+  if FIFO then lose_numbers(gone) end
 end

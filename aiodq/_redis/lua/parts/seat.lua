@@ -4,7 +4,7 @@ local function take_seat(head)
   if redis.call('ZCOUNT', idle, now_ms - 200, head) > 0 then
     plan, seat = head + 100, 2
     if redis.call('ZCOUNT', idle, now_ms - 200, plan) > 1 then
-      plan, seat = now_ms + math.floor(far_permille * math.max(10, 2 * redis.call('ZCARD', idle))), 0
+      plan, seat = now_ms + math.floor(far_permille * math.max(cap_ms / 1000, 2 * redis.call('ZCARD', idle))), 0
     end
   end
   redis.call('ZADD', idle, plan, worker)
