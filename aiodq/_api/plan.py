@@ -142,9 +142,8 @@ class Plan(Generic[P, R_co]):
         unique = known._unique if spec.unique is UNSET else spec.unique
         if unique is not None:
             hold = self._hold(unique, known._arguments, args, kwargs)
-        job_id, due = spec.job_id or spec.shard_key + _new_id(), self._due
-        if hold is not None:
-            job_id = f"{{{short_name(hold.name)}}}{job_id}"
+        shard_key = spec.shard_key if hold is None else f"{{{short_name(hold.name)}}}"
+        job_id, due = spec.job_id or shard_key + _new_id(), self._due
         spread_ms = known._spread_ms if spec.spread_ms is None else spec.spread_ms
         if spread_ms:
             due = smeared(due, job_id, spread_ms)
@@ -176,8 +175,7 @@ class Plan(Generic[P, R_co]):
             )
         if spec.shard_key:
             raise ValueError(
-                f"shard_key={spec.shard_key[1:-1]!r} with unique={unique!r}: jobs unique by one "
-                "value are kept together by themselves"
+                f"shard_key with unique={unique!r}: jobs that are unique together are in a shard of their own"
             )
         if spec.on_duplicate == "replace" or (spec.on_duplicate == "raise" and unique.mode == "last"):
             raise ValueError(

@@ -122,8 +122,8 @@ class Shard(Telling):
                     self.reset(other)
         self.payload[job_id] = entry.payload
         placed_ms = self.place_anew(job_id, entry.due, now_ms)
-        if replaced:
-            placed_ms = self.place(job_id, Due(min(placed_ms, till_ms), relative=False), now_ms)
+        if replaced and placed_ms > till_ms:
+            placed_ms = self.place(job_id, Due(till_ms, relative=False), now_ms)
         self.unique[hold.name] = till_ms, job_id
         another = None if job_id == entry.job_id else job_id
         return Placed(created=not replaced, replaced=replaced, due_ms=placed_ms, job_id=another)

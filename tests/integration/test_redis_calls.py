@@ -58,10 +58,10 @@ async def test_a_repeated_enqueue_gives_the_same_answer_even_after_the_job_has_r
 ) -> None:
     producer = caller(backend, queue_name)
     wake = ShardKeys(queue_name).wake
-    first = await producer.call("enqueue", ("00000001", wake, "", "a", "+0", b"body")).answer()
+    first = await producer.call("enqueue", ("00000001", wake, "0", "0", "", "a", "+0", b"body")).answer()
     assert await finish_all(store) == ["a"]
 
-    again = await producer.call("enqueue", ("00000001", wake, "", "a", "+0", b"body")).answer()
+    again = await producer.call("enqueue", ("00000001", wake, "0", "0", "", "a", "+0", b"body")).answer()
 
     assert again == first
     assert (await store.stats()).scheduled == 0
@@ -73,12 +73,12 @@ async def test_a_call_that_arrives_after_later_ones_has_no_effect(
     """A connection that was given up may still deliver what was sent on it, after its call was repeated."""
     producer = caller(backend, queue_name)
     wake = ShardKeys(queue_name).wake
-    await producer.call("enqueue", ("00000001", wake, "", "a", "+0", b"body")).answer()
-    await producer.call("enqueue", ("00000002", wake, "", "b", "+60000", b"body")).answer()
+    await producer.call("enqueue", ("00000001", wake, "0", "0", "", "a", "+0", b"body")).answer()
+    await producer.call("enqueue", ("00000002", wake, "0", "0", "", "b", "+60000", b"body")).answer()
     assert await finish_all(store) == ["a"]
 
     with pytest.raises(ScriptError, match="STALE 00000001"):
-        await producer.call("enqueue", ("00000001", wake, "", "a", "+0", b"body")).answer()
+        await producer.call("enqueue", ("00000001", wake, "0", "0", "", "a", "+0", b"body")).answer()
 
     assert [found.was for found in await store.find(["a", "b"])] == ["absent", "scheduled"]
     await store.cancel(["b"])
@@ -89,7 +89,7 @@ async def test_a_call_without_jobs_overtakes_what_was_given_up_in_its_lane_only(
     backend: RedisBackend, store: RedisStore, queue_name: str, script: str
 ) -> None:
     producer = caller(backend, queue_name)
-    fixed = (ShardKeys(queue_name).wake, *([""] if script == "enqueue" else []))
+    fixed = (ShardKeys(queue_name).wake, "0", "0", *([""] if script == "enqueue" else []))
     await producer.call(script, ("00000003", *fixed), lane=2).answer()
 
     with pytest.raises(ScriptError, match="STALE 00000001"):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from aiodq import ConfigError, Queue, Rate, Retry, Snooze, Worker, current_job
+from aiodq import ConfigError, Queue, Rate, Retry, Snooze, Unique, Worker, current_job
 from aiodq._core.errors import ScriptError
 from aiodq._core.rate import Booked, Booking
 from aiodq.events import JobSettled
@@ -380,3 +380,36 @@ async def test_a_hundred_a_second_over_four_workers(server: ServerProcess, queue
     in_ten_seconds = [sum(from_ <= at < from_ + 10 for at in times) for from_ in times[:40]]
     assert all(950 <= count <= 1050 for count in in_ten_seconds), in_ten_seconds
     assert monitor.sent.total() / jobs < 5, monitor.sent
+
+
+async def test_the_shards_of_a_queue_share_a_rate(bench: Bench) -> None:
+    queue = Queue(f"{bench.queue.name}-sharded", url=bench.url, shards=4)
+
+    @queue.task(rate=Rate(20))
+    async def close(n: int) -> None:
+        bench.note(str(n))
+
+    async with queue, Worker(queue, lease=1, grace=2):
+        await queue.enqueue_many([close.job(n) for n in range(15)])
+        await bench.until(lambda: len(bench.starts) == 15)
+        while (stats := await queue.stats()).scheduled or stats.processing:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.01)
+    times = sorted(at for _, at in bench.starts)
+    assert times[-1] - times[0] > 13 / 20
+
+
+async def test_jobs_that_are_unique_together_are_in_one_shard(bench: Bench) -> None:
+    queue = Queue(f"{bench.queue.name}-sharded", url=bench.url, shards=4)
+
+    @queue.task(unique=Unique(3600, key="tenant"))
+    async def report(tenant: str) -> None:
+        bench.note(tenant)
+
+    async with queue:
+        sent = await queue.enqueue_many([report.job(f"t{n % 10}") for n in range(50)])
+        assert [job.created for job in sent] == [n < 10 for n in range(50)]
+        assert len({job.id for job in sent}) == 10
+        assert (await queue.stats()).scheduled == 10
+        assert (await sent[49].cancel()).made
+        await Worker(queue, lease=1, grace=2).run(burst=True)
+    assert sorted(tenant for tenant, _ in bench.starts) == [f"t{n}" for n in range(9)]

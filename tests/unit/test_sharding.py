@@ -134,7 +134,7 @@ async def test_unique_jobs_of_one_value_meet_in_one_shard(queue_name: str) -> No
             first = await report.after(60).enqueue(tenant)
             second = await report.after(60).enqueue(tenant)
             assert (first.created, second.created, second.id) == (True, False, first.id)
-        with pytest.raises(ValueError, match="kept together by themselves"):
+        with pytest.raises(ValueError, match="in a shard of their own"):
             report.options(shard_key="t7").job("a")
 
 

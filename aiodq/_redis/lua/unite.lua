@@ -8,13 +8,14 @@
 --   max_jobs, max_bytes: how many jobs may wait or run, and how much memory payloads may take, or 0
 -- EACH: ids dues bodies names windows modes
 --   names: what the jobs are unique by   windows: ms   modes: "first" or "last"
--- PARTS: version repeat bounds clock due order number forget watch
+-- PARTS: version repeat bounds clock due order number watch
 -- RETURNS: 16 characters for each job: 2 replaced, 1 created or 0 kept, then the due time of the job that is there now,
 --   ms; 16 more: when this was accepted, µs; then the ids of those jobs, each after a line break
+local function waits(id) return redis.call('ZSCORE', schedule, FIFO and members_of({id})[1] or id) end
+
 local function due_of(id)
   local token = redis.call('HGET', lease, id)
-  local due = redis.call('ZSCORE', schedule, FIFO and members_of({id})[1] or id)
-  return due or token and string.sub(token, 18, 32) or redis.call('ZSCORE', processing, id)
+  return waits(id) or token and string.sub(token, 18, 32) or redis.call('ZSCORE', processing, id)
 end
 
 local answer, there, earliest, farthest = {}, {}, nil, now_ms
@@ -29,20 +30,17 @@ for i = 1, count do
     kept = due_of(other)
     if kept and modes[i] == 'first' then
       id, said, due = other, '0', kept
-    elseif kept and redis.call('ZSCORE', schedule, FIFO and members_of({other})[1] or other) then
+    elseif kept and waits(other) then
       id, said, till = other, '2', tonumber(string.sub(held, 1, 15))
       due = math.min(due, till)
     end
   end
   if said ~= '0' then
     redis.call('HSET', payload, id, bodies[i])
-    if said == '2' then
-      if FIFO then redis.call('ZREM', schedule, members_of({id})[1]) end
-      forget({id})
-    end
-    local entry = {due, id}
-    if FIFO then number(entry, true) end
-    redis.call('ZADD', schedule, unpack(entry))
+    if said == '2' then redis.call('HDEL', tally, 't:' .. id, 'c:' .. id, 'i:' .. id) end
+    local scores = {due, id}
+    if FIFO then number(scores, true) end
+    redis.call('ZADD', schedule, unpack(scores))
     redis.call('HSET', unique, names[i], string.format('%015d', till) .. id)
     farthest = math.max(farthest, till)
     if not earliest or due < earliest then earliest = due end
