@@ -30,6 +30,7 @@ from aiodq._core.errors import (
     StoreUnavailable,
 )
 from aiodq._core.jobs import NewJob
+from aiodq._core.limit import MaxRunning
 from aiodq._core.rate import Rate
 from aiodq._core.unique import Unique
 from aiodq._worker.running import RunningJob, current_job
@@ -52,6 +53,7 @@ __all__ = [
     "Job",
     "JobNotFound",
     "LeaseLost",
+    "MaxRunning",
     "NewJob",
     "NewerProtocol",
     "NotInJob",

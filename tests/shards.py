@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from aiodq._core.due import Due
 from aiodq._core.lease import WORKER_ID_LENGTH, Lease
+from aiodq._core.limit import Permit
 from aiodq._core.settlement import Acked, Buried, Deferred, Settlement
 from aiodq._core.store import (
     ClaimAnswer,
@@ -248,6 +249,13 @@ class OpenShard(ABC):
     async def aclose(self) -> None:
         for hand in self._hands:
             await hand.aclose()
+
+
+async def let_go(hand: Hand, due_ms: int) -> int:
+    """The job `waiting`, due at that time, waits for a permit that `held` has; then there is another one."""
+    name = "report:7"
+    await hand.store.occupy([Permit("held", name, 1), Permit("waiting", name, 1, 1, due_ms, due_ms)])
+    return await hand.store.vacate([Permit("nobody", name, 2)])
 
 
 class Seeds(Struct, frozen=True):

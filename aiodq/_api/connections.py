@@ -156,7 +156,7 @@ class Connections:
         self._client = client
         self._scripting: Scripting = scripting
         self._fifo = fifo
-        self._shards = shards
+        self.shards: Final = shards
         self._layout = prefix, queue, shards
         self._last: tuple[_Loop, Opened, QueueStore] | None = None
         self._held: WeakKeyDictionary[_Loop, list[Opened]] = WeakKeyDictionary()
@@ -199,19 +199,19 @@ class Connections:
         return self._parts(self._last[1])
 
     def _is_agreed(self, opened: Opened) -> bool:
-        return self._shards == 1 or self._layout in opened.agreed
+        return self.shards == 1 or self._layout in opened.agreed
 
     async def _agree(self, opened: Opened) -> None:
-        found = await opened.backend.layout(self._queue, prefix=self._prefix, shards=self._shards)
+        found = await opened.backend.layout(self._queue, prefix=self._prefix, shards=self.shards)
         if found == 0:
             raise WrongShards(
-                f"queue {self._queue!r}: shards={self._shards}: it holds jobs and is not divided; let it run "
+                f"queue {self._queue!r}: shards={self.shards}: it holds jobs and is not divided; let it run "
                 "empty first, or give the divided queue another name",
                 0,
             )
-        if found != self._shards:
+        if found != self.shards:
             raise WrongShards(
-                f"queue {self._queue!r}: shards={self._shards}: it is divided into {found} shards; pass "
+                f"queue {self._queue!r}: shards={self.shards}: it is divided into {found} shards; pass "
                 f"shards={found}",
                 found,
             )
@@ -243,13 +243,13 @@ class Connections:
 
     def _remember(self, opened: Opened) -> QueueStore:
         parts = self._parts(opened)
-        store: QueueStore = ShardedStore(parts) if self._shards > 1 else parts[0]
+        store: QueueStore = ShardedStore(parts) if self.shards > 1 else parts[0]
         self._last = asyncio.get_running_loop(), opened, store
         return store
 
     def _parts(self, opened: Opened) -> list[Store]:
-        numbers = range(self._shards) if self._shards > 1 else (None,)
-        bounds = self._bounds.of_one(self._shards)
+        numbers = range(self.shards) if self.shards > 1 else (None,)
+        bounds = self._bounds.of_one(self.shards)
         return [
             opened.backend.store(
                 self._queue, prefix=self._prefix, shard=number, fifo=self._fifo, bounds=bounds

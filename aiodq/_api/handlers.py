@@ -56,11 +56,17 @@ class FunctionHandler:
         return partial(call_injected, call, args, kwargs, self._injected)
 
     def bucket(self, envelope: Envelope, /) -> str:
-        rate = self.policy.rate
-        if rate is None or rate.key is None:
+        return self._named(envelope, None if self.policy.rate is None else self.policy.rate.key)
+
+    def limited(self, envelope: Envelope, /) -> str:
+        limit = self.policy.max_running
+        return self._named(envelope, None if limit is None else limit.key)
+
+    def _named(self, envelope: Envelope, key: str | None) -> str:
+        if key is None:
             return bucket_name(self.name)
         args, kwargs = self._arguments.decode(envelope.args, envelope.kwargs)
-        return bucket_name(self.name, key_text(self._parameters.value_of(rate.key, args, kwargs)))
+        return bucket_name(self.name, key_text(self._parameters.value_of(key, args, kwargs)))
 
 
 def _threaded(fn: Callable[..., object], in_thread: InThread) -> Callable[..., Coroutine[Any, Any, object]]:

@@ -436,6 +436,12 @@ class Queue:
         for name, task in self._tasks.items():
             if isinstance(task, Task | SyncTask):
                 task._handler.make_ready()
+                shards = self._connections.shards
+                if shards > 1 and task._handler.policy.max_running is not None:
+                    raise ConfigError(
+                        f"task {name!r} has max_running, and queue {self._name!r} {shards} shards: limits "
+                        "are not kept over shards in this version; give it a queue that is not divided"
+                    )
                 handlers[name] = task._handler
         return handlers
 

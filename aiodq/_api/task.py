@@ -44,6 +44,9 @@ class _Function(TaskRef[P, R_co]):
         rate = self._handler.policy.rate
         if rate is not None and rate.key is not None:
             self._parameters.check_key(rate.key, "Rate.key")
+        limit = self._handler.policy.max_running
+        if limit is not None and limit.key is not None:
+            self._parameters.check_key(limit.key, "MaxRunning.key")
         if self._unique is not None and self._unique.key is not None:
             self._parameters.check_key(self._unique.key, "Unique.key")
         functools.update_wrapper(cast("Callable[..., object]", self), fn)

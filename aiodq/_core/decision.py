@@ -15,6 +15,7 @@ raised what is no Exception               a failure (SystemExit, KeyboardInterru
 stopped at its time limit                 a failure with TimeoutError; ack if it returned nevertheless
 stopped by a shutdown                     release, uncounted; ack if it returned nevertheless
 its task's rate allows no start now       release until the moment reserved for it
+as many of its task run as may            release until a permit is free
 asked `current_job` for a wrong state     release after a delay: the deployment is at fault
 on_error or backoff raised                noted in the history; the other rules go on
 task or payload version not known here    release after 1 s, doubling up to 60 s
@@ -125,13 +126,12 @@ def put_off(facts: Facts, wait_ms: int, error: str) -> Verdict:
     return Verdict(Deferred(facts.job_id, facts.token, Due(wait_ms), blob, outcome="release"), error)
 
 
-def deferred(facts: Facts, reservation: Reservation) -> Verdict:
-    """Given back uncounted, until the moment that was reserved for it: its task's rate is used up for now."""
+def deferred(facts: Facts, reservation: Reservation, why: str = "put off by its task's rate") -> Verdict:
+    """Given back uncounted, until the moment that was reserved for it: its task's rate is used up for now, or
+    there is no permit for it."""
     blob = encode_tally(read_tally(facts.tally).put_off(reservation))
     due = Due(reservation.at_ms, relative=False)
-    return Verdict(
-        Deferred(facts.job_id, facts.token, due, blob, outcome="release"), "put off by its task's rate"
-    )
+    return Verdict(Deferred(facts.job_id, facts.token, due, blob, outcome="release"), why)
 
 
 def unreadable(facts: Facts, error: BaseException) -> Verdict:

@@ -35,3 +35,7 @@ class Handler(Protocol):
     def bucket(self, envelope: Envelope, /) -> str:
         """The bucket of its rate that a stored job belongs to. Raises as `prepare`."""
         ...
+
+    def limited(self, envelope: Envelope, /) -> str:
+        """What the limit is on that a stored job comes under. Raises as `prepare`."""
+        ...

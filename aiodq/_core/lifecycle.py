@@ -62,6 +62,13 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(
         "reschedule", (("scheduled", "scheduled"),), "A waiting job gets another due time.", repeats=True
     ),
+    Transition(
+        "vacate",
+        (("scheduled", "scheduled"),),
+        "A permit of a limit is free: a job that waits for it is due at its own due time again.",
+        drains=True,
+        repeats=True,
+    ),
     Transition("cancel", (("scheduled", "absent"),), "A waiting job is removed.", drains=True, repeats=True),
     Transition(
         "claim",

@@ -18,6 +18,7 @@ from aiodq._core.backoff import Backoff
 from aiodq._core.durations import Duration, length_ms
 from aiodq._core.envelope import Carried
 from aiodq._core.errors import ConfigError
+from aiodq._core.limit import MaxRunning
 from aiodq._core.names import check_headers, check_job_id
 from aiodq._core.policy import OnError, Policy
 from aiodq._core.rate import Rate
@@ -66,6 +67,7 @@ class TaskOptions(JobOptions, total=False):
     on_expired: Literal["drop", "bury"]
     max_crashes: int
     rate: Rate | None
+    max_running: MaxRunning | None
 
 
 class CallSpec(Struct, frozen=True):
@@ -83,7 +85,7 @@ class CallSpec(Struct, frozen=True):
 NO_OPTIONS: Final = CallSpec()
 
 LATER: Final = frozenset({
-    "concurrency_key", "durability", "durability_timeout", "max_running", "then",
+    "concurrency_key", "durability", "durability_timeout", "then",
     "keep_result", "dedupe", "middlewares", "codec", "large",
 })  # fmt: skip
 """Options that are agreed but not built yet, so that a call with one says so instead of doing something

@@ -13,6 +13,7 @@ from aiodq._core.backoff import Backoff, Exponential, Failure, Fixed
 from aiodq._core.directives import Directive
 from aiodq._core.envelope import Carried
 from aiodq._core.errors import ConfigError, PayloadError
+from aiodq._core.limit import MaxRunning
 from aiodq._core.rate import Rate
 
 MAX_ATTEMPTS: Final = 10
@@ -39,6 +40,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         on_expired: whether an expired job is dropped or buried.
         max_crashes: how many times a worker may die with the job until it is buried.
         rate: how often its jobs may start, over all workers; None: as often as they come.
+        max_running: how many of its jobs may run at a time, over all workers; None: as many as can.
 
     Raises:
         ConfigError: a value is outside its range.
@@ -55,6 +57,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     on_expired: OnExpired = "drop"
     max_crashes: int = MAX_CRASHES
     rate: Rate | None = None
+    max_running: MaxRunning | None = None
 
     def __post_init__(self) -> None:
         _whole("max_attempts", self.max_attempts, least=1)
@@ -78,6 +81,7 @@ class Policy(Struct, frozen=True, kw_only=True):
                     f"expected {name} to be a plain function, got the coroutine function {hook!r}"
                 )
         _rate_or_none(self.rate)
+        _limit_or_none(self.max_running)
         if self.on_expired not in get_args(OnExpired):
             raise ConfigError(f'expected on_expired to be "drop" or "bury", got {self.on_expired!r}')
 
@@ -115,6 +119,11 @@ def _whole(name: str, value: object, *, least: int) -> None:
 def _rate_or_none(value: object) -> None:
     if value is not None and not isinstance(value, Rate):
         raise ConfigError(f"expected rate to be a Rate or None, got {value!r}")
+
+
+def _limit_or_none(value: object) -> None:
+    if value is not None and not isinstance(value, MaxRunning):
+        raise ConfigError(f"expected max_running to be a MaxRunning or None, got {value!r}")
 
 
 def _error_types(name: str, value: object) -> None:

@@ -30,6 +30,7 @@ from aiodq._core.due import Due
 from aiodq._core.inspection import Inspector
 from aiodq._core.lease import Lease
 from aiodq._core.lifecycle import Place
+from aiodq._core.limit import Granted, Permit
 from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Settlement
 from aiodq._core.unique import Hold
@@ -355,6 +356,15 @@ class WorkerStore(Protocol):
     async def admit(self, bookings: Sequence[Booking], /) -> Booked:
         """Books time of rates' buckets, at most `BATCH` of them; repeats itself as `turn` does. What is
         booked and not used is lost."""
+        ...
+
+    async def occupy(self, permits: Sequence[Permit], /) -> list[Granted]:
+        """Asks for permits of jobs this worker holds, at most `BATCH`; repeats itself as `turn` does."""
+        ...
+
+    async def vacate(self, permits: Sequence[Permit], /) -> int:
+        """These jobs have left processing: their permits are free, and the first that wait for them are due
+        again. Gives how many. At most `BATCH`; repeats itself as `turn` does."""
         ...
 
     async def leave(self, *, holds: bool) -> None:

@@ -93,6 +93,8 @@ class Parts:
         self.unique_most = RATE_MOST
         self.rate: dict[str, int] = {}
         self.rate_most = RATE_MOST
+        self.permits: dict[str, set[str]] = {}
+        self.waiting: dict[str, list[tuple[int, int, str]]] = {}
         self.idle = ScoredSet()
         self.workers = ScoredSet()
         self.done = DoneMarks()

@@ -6,12 +6,15 @@ cut here: in memory, a call of any length is one step.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from aiodq._core.backlog import BacklogFull
 from aiodq._core.due import Due
 from aiodq._core.lease import parse_token
 from aiodq._core.lifecycle import Place
+from aiodq._core.limit import Granted, Permit
 from aiodq._core.rate import Booked, Booking, book
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
@@ -31,6 +34,9 @@ from aiodq._core.store import (
 from aiodq._memory.failover import Telling
 from aiodq._memory.parts import RATE_MOST, Ear
 from aiodq._memory.scored_set import ScoredSet
+
+WAKE_MOST: Final = 10
+"""So many of those that wait for a permit are looked at when one comes free."""
 
 
 class Shard(Telling):
@@ -292,6 +298,54 @@ class Shard(Telling):
                 self.rate = {bucket: until for bucket, until in self.rate.items() if until > now_us}
                 self.rate_most = max(RATE_MOST, 2 * len(self.rate))
             return Booked(now_us, begins_us)
+
+    # -- limits
+
+    def occupy(self, permits: Sequence[Permit]) -> list[Granted]:
+        with self.lock:
+            answers: list[Granted] = []
+            cleared: set[str] = set()
+            for one in permits:
+                held = self.permits.setdefault(one.name, set())
+                waiting = self.waiting.setdefault(one.name, [])
+                row = one.due_ms, one.since_ms, one.job_id
+                if row in waiting:
+                    waiting.remove(row)
+                here = one.job_id in held
+                if not here and len(held) >= one.limit and one.name not in cleared:
+                    cleared.add(one.name)
+                    held.intersection_update({job_id for job_id in held if job_id in self.processing})
+                may_run = here or len(held) < one.limit
+                if may_run:
+                    held.add(one.job_id)
+                elif (again := (one.due_ms, one.again_ms, one.job_id)) not in waiting:
+                    insort(waiting, again)
+                answers.append(Granted(may_run, len(waiting)))
+            return answers
+
+    def vacate(self, permits: Sequence[Permit]) -> int:
+        with self.lock:
+            now_us = self.clock()
+            written: list[int] = []
+            for one in permits:
+                held = self.permits.setdefault(one.name, set())
+                waiting = self.waiting.setdefault(one.name, [])
+                if one.job_id not in self.processing:
+                    held.discard(one.job_id)
+                room = one.limit - len(held)
+                for row in waiting[:WAKE_MOST] if room > 0 else ():
+                    due_ms, again_ms, job_id = row
+                    at_ms = self.schedule.score(job_id)
+                    if at_ms == again_ms and room > 0:
+                        self.schedule.put(job_id, due_ms)
+                        written.append(due_ms)
+                        room -= 1
+                        waiting.remove(row)
+                    elif at_ms != again_ms and job_id not in self.processing:
+                        waiting.remove(row)
+            if written:
+                self.watch(min(written), now_us)
+            return len(written)
 
     # -- presence of workers
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from aiodq._core.due import Due
 from aiodq._core.lease import CLAIM_ID_LENGTH
 from aiodq._core.lifecycle import Place
+from aiodq._core.limit import Granted, Permit
 from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
@@ -178,6 +179,14 @@ class MemoryWorkerStore:
     async def admit(self, bookings: Sequence[Booking], /) -> Booked:
         await asyncio.sleep(0)
         return self._shard.admit(bookings)
+
+    async def occupy(self, permits: Sequence[Permit], /) -> list[Granted]:
+        await asyncio.sleep(0)
+        return self._shard.occupy(permits)
+
+    async def vacate(self, permits: Sequence[Permit], /) -> int:
+        await asyncio.sleep(0)
+        return self._shard.vacate(permits)
 
     async def leave(self, *, holds: bool) -> None:
         await asyncio.sleep(0)

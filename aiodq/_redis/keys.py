@@ -20,6 +20,8 @@ KINDS: Final[dict[str, str]] = {
     "unique": "HASH, lifetime: name of a unique job -> end of its window, ms (15 digits), and its id",
     "idle": "ZSET, one day: waiting worker -> when it plans to look, ms",
     "workers": "ZSET, one day: lease holder -> last sign of life, ms; negative: silent since",
+    "permits": "ZSET, lifetime: name of a limit, zero byte, job id -> 0: jobs that may run under it",
+    "waiting": "ZSET, lifetime: name, due time, time to ask again, job id, between zero bytes -> 0",
     "order": "HASH: job id -> its number and a colon, as in the schedule; only in first-in-first-out queues",
     "seq": "STRING, one day: last number",
     "meta": "HASH: exceptions only: v (layout version), paused (reason), fifo, shards",
@@ -35,7 +37,7 @@ KINDS: Final[dict[str, str]] = {
 
 _RINGS: Final = ("done0", "done1", "done2", "past0", "past1", "past2")
 
-SPARE: Final = frozenset({"fence", "rate", "unique", "idle", "workers", "seq", *_RINGS})
+SPARE: Final = frozenset({"fence", "rate", "unique", "permits", "waiting", "idle", "workers", "seq", *_RINGS})
 """Keys that nothing is lost with: workers write them anew."""
 
 

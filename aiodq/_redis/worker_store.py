@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from aiodq._core.lease import Lease
+from aiodq._core.limit import Granted, Permit
 from aiodq._core.rate import Booked, Booking
 from aiodq._core.settlement import Acked, Buried, Deferred, Released, Settlement
 from aiodq._core.store import (
@@ -69,6 +70,8 @@ class RedisWorkerStore:
         self._close = close
         self._shielded: set[asyncio.Task[object]] = set()
         self._admitting = asyncio.Lock()
+        self._asking = asyncio.Lock()
+        self._vacating = asyncio.Lock()
         self._pages: dict[str, tuple[int, int]] = {}
         self._listed = False
         """May be on the list of holders. Who lost its last lease has nothing to settle: its claim tells."""
@@ -220,6 +223,27 @@ class RedisWorkerStore:
             answer = cast(bytes, await self._caller.call("admit", args).answer())
         now_us, *begins_us = (int(answer[at : at + 16]) for at in range(0, len(answer), 16))
         return Booked(now_us, begins_us)
+
+    async def occupy(self, permits: Sequence[Permit], /) -> list[Granted]:
+        return await self._shield(self._occupy(permits))
+
+    async def _occupy(self, permits: Sequence[Permit]) -> list[Granted]:
+        async with self._asking:
+            args: list[Arg] = [self._caller.next_call_id()]
+            for p in permits:
+                args += (p.job_id, p.name, p.limit, p.due_ms, p.since_ms, p.again_ms)
+            answer = cast(bytes, await self._caller.call("occupy", args).answer())
+        return [Granted(answer[at] == 0x31, int(answer[at + 1 : at + 9])) for at in range(0, len(answer), 9)]
+
+    async def vacate(self, permits: Sequence[Permit], /) -> int:
+        return await self._shield(self._vacate(permits))
+
+    async def _vacate(self, permits: Sequence[Permit]) -> int:
+        async with self._vacating:
+            args: list[Arg] = [self._caller.next_call_id(), self._keys.wake]
+            for p in permits:
+                args += (p.job_id, p.name, p.limit)
+            return int(cast(bytes, await self._caller.call("vacate", args).answer()))
 
     async def leave(self, *, holds: bool) -> None:
         self._ears.tried.discard(self._keys.wake)

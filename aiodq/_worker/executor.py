@@ -26,12 +26,14 @@ from aiodq._core.envelope import UnknownVersion, decode_envelope
 from aiodq._core.errors import PayloadError
 from aiodq._core.handler import Call, InThread
 from aiodq._core.lease import Lease
+from aiodq._core.limit import Permit
 from aiodq._core.rate import is_admitted
 from aiodq._core.settlement import Acked, Buried, Deferred, Released
 from aiodq._core.tally import users_part
 from aiodq._worker.admission import Admission
 from aiodq._worker.events import JobRecovered, JobStarted, TaskUnknown
 from aiodq._worker.isolation import SUSPECT_CRASHES, Isolation
+from aiodq._worker.limits import Limits
 from aiodq._worker.reporter import Reporter
 from aiodq._worker.running import Run, current_run
 from aiodq._worker.shard import STUCK_AFTER_S, Shard
@@ -83,6 +85,13 @@ class Executor:
         self._isolation = Isolation(
             slots, loop, begin=self._begin, give_up=self._give_up_suspect, reopened=self._reopened
         )
+        self.limits = Limits(
+            loop,
+            go_on=self._go_on,
+            settle=self._settle,
+            facts=self._facts,
+            answered=self.check_isolation,
+        )
         self.admission = Admission(
             loop,
             begin=self._begin,
@@ -102,6 +111,7 @@ class Executor:
         leases began at the latest, by the monotonic clock."""
         server_ms = shard.claimer.claimed_us // 1000
         asking: list[tuple[Run, Call]] = []
+        limited: list[tuple[Run, Call]] = []
         for lease in leases:
             run = Run(lease=lease, host=shard, token=lease.token, renewed_at=claimed_at)
             before = shard.has(lease.job_id)
@@ -117,7 +127,9 @@ class Executor:
             if call is None:
                 continue
             if lease.crashes < SUSPECT_CRASHES:
-                if run.bucket is None:
+                if run.permit is not None:
+                    limited.append((run, call))
+                elif run.bucket is None:
                     self._begin(run, call)
                 else:
                     asking.append((run, call))
@@ -128,9 +140,20 @@ class Executor:
         if self._slots.narrow and not self._isolation.busy:
             self._slots.narrow = False
             self._freed()
+        if limited:
+            self.limits.ask(shard, limited)
         if asking:
             self.admission.ask(shard, asking)
         self.check_isolation()
+
+    def _go_on(self, shard: Shard, runs: list[tuple[Run, Call]]) -> None:
+        """These have their permits; what is left is to ask for their starts."""
+        asking = [(run, call) for run, call in runs if run.bucket is not None]
+        for run, call in runs:
+            if run.bucket is None:
+                self._begin(run, call)
+        if asking:
+            self.admission.ask(shard, asking)
 
     def stop_all(self) -> None:
         """The grace is over: cancels every handler, so that its job goes back uncounted."""
@@ -185,6 +208,9 @@ class Executor:
             verdict = self._refused(run, shard, server_ms)
             if verdict is None:
                 call = handler.prepare(envelope, self._in_thread)
+                if policy.max_running is not None:
+                    limit = policy.max_running.count
+                    run.permit = Permit(run.job_id, handler.limited(envelope), limit)
                 if policy.rate is not None and not self._is_admitted(run, server_ms):
                     run.bucket = handler.bucket(envelope)
                 return call

@@ -16,6 +16,7 @@ from aiodq._core.decision import StopReason, WrongState
 from aiodq._core.durations import to_instant, to_length
 from aiodq._core.errors import NotInJob
 from aiodq._core.lease import Lease
+from aiodq._core.limit import Permit
 from aiodq._core.policy import Policy
 from aiodq._core.rate import applies
 from aiodq._core.settlement import Settlement
@@ -51,6 +52,7 @@ class Run(Struct, eq=False, kw_only=True):
     Attributes:
         token: of the newest claim of this job by this worker; later than the lease's after an adoption.
         bucket: of its task's rate, if it has to ask for its start.
+        permit: of its task's limit, if there is one.
         late_ms: how late it was claimed, by the server's clock.
         renewed_at: from when its lease counts at least.
         keep_until: the keeper renews its lease up to this moment.
@@ -71,6 +73,7 @@ class Run(Struct, eq=False, kw_only=True):
     headers: Mapping[str, str] | None = None
     remember: bool = False
     bucket: str | None = None
+    permit: Permit | None = None
     late_ms: int = 0
     started: float = 0.0
     finished: float = 0.0

@@ -297,6 +297,10 @@ class Runtime:
         if not self.stuck:
             self._executor.stop_all()  # after a fault of ours; otherwise nothing is left
         await self._keeper.stop(CLOSE_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._executor.limits.told()
+        self._executor.limits.close()
         for shard in self._shards:
             with contextlib.suppress(Exception):  # it is thrown away anyway
                 async with asyncio.timeout(CLOSE_S):

@@ -203,11 +203,16 @@ class TurnLoop:
     def _settled(self, runs: list[Run], accepted: Sequence[bool], leases: Sequence[Lease]) -> Sequence[Lease]:
         """Forgets the runs whose settlement was accepted; gives the leases that are still to begin."""
         held, refused = self.shard.held, list[Run]()
+        vacated: list[Run] = []
         for run, ok in zip(runs, accepted, strict=True):
             if ok:
                 held.pop(run.lease.job_id, None)
+                if run.permit is not None:
+                    vacated.append(run)
             else:
                 refused.append(run)
+        if vacated:
+            self._executor.limits.vacate(self.shard, vacated)
         if self._reporter.active:
             for run, ok in zip(runs, accepted, strict=True):
                 if ok:

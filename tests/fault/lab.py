@@ -18,7 +18,7 @@ from aiodq._redis.backend import RedisBackend
 from aiodq._redis.scripts import Scripting, library_source, load_scripts
 from tests.fault.proxy import Proxy
 from tests.servers import ServerProcess
-from tests.shards import HOUR_MS, LEASE_MS, RedisShard, Seeds, State
+from tests.shards import HOUR_MS, LEASE_MS, RedisShard, Seeds, State, let_go
 from tests.telling import finished, resend, sha
 
 REPLY_TIMEOUT_S: Final = 0.3
@@ -105,6 +105,10 @@ async def _reschedule(lab: Lab, seeds: Seeds) -> object:
     return await lab.store.reschedule([(name, Due(5 * HOUR_MS)) for name in _EVERYWHERE])
 
 
+async def _vacate(lab: Lab, seeds: Seeds) -> object:
+    return await let_go(seeds.holder, seeds.state.schedule["waiting"])
+
+
 async def _cancel(lab: Lab, seeds: Seeds) -> object:
     return await lab.store.cancel(_EVERYWHERE)
 
@@ -181,6 +185,7 @@ REPEATED: Final[dict[str, tuple[Move, object]]] = {
     "replace": (_replace, [(True, False), (False, True), (False, False), (False, True)]),
     "unite": (_unite, [(True, None), (False, "new"), (False, None)]),
     "reschedule": (_reschedule, ["scheduled", "processing", "dead", "done", "absent"]),
+    "vacate": (_vacate, 1),
     "cancel": (_cancel, ["scheduled", "processing", "dead", "done", "absent"]),
     "claim": (
         _claim,

@@ -10,6 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from aiodq._core.due import Due
 from aiodq._core.lifecycle import Place
+from aiodq._core.limit import Permit
 from aiodq._core.rate import Booking
 from aiodq._core.store import ClaimRequest, Entry, Revival
 from aiodq._core.unique import Hold, Mode
@@ -28,6 +29,11 @@ ids = st.sampled_from(JOBS)
 workers = st.sampled_from(WORKERS)
 entries = st.lists(st.tuples(ids, dues, st.booleans()), min_size=1, max_size=4)
 picks = st.integers(0, 9)
+limited = st.lists(
+    st.tuples(ids, st.sampled_from(["x", "x:y"]), st.integers(1, 3), st.sampled_from([0, 100, 1000, 60_000])),
+    min_size=1,
+    max_size=3,
+)
 modes: st.SearchStrategy[Mode] = st.sampled_from(["first", "last"])
 uniques = st.lists(
     st.tuples(ids, dues, st.sampled_from(["n1", "n2"]), st.sampled_from([1, 1000, 60_000]), modes),
@@ -164,6 +170,29 @@ class QueueMachine(ModelMachine):
         for booking, begins_us in zip(asked, booked.begins_us, strict=True):
             assert begins_us == max(self.booked_us.get(booking.bucket, 0), self.clock.now_us)
             self.booked_us[booking.bucket] = begins_us + booking.width_us
+
+    @rule(name=workers, wanted=limited)
+    def occupy(self, name: str, wanted: list[tuple[str, str, int, int]]) -> None:
+        now_ms = self.clock.now_ms
+        asked = [
+            Permit(i, of, limit, self.due_ms.get(i, now_ms), self.due_ms.get(i, now_ms), now_ms + wait_ms)
+            for i, of, limit, wait_ms in wanted
+        ]
+        self.all(lambda n: self.actors[name].hands[n].store.occupy(asked))
+
+    @rule(name=workers, wanted=limited)
+    def vacate(self, name: str, wanted: list[tuple[str, str, int, int]]) -> None:
+        """Pulls forward only what waits, and only to its own due time."""
+        asked = [Permit(i, of, limit) for i, of, limit, _ in wanted]
+        before = self.run(self.twins[0].state()).schedule
+        moved = self.all(lambda n: self.actors[name].hands[n].store.vacate(asked))
+        after = self.run(self.twins[0].state()).schedule
+        assert before.keys() == after.keys()
+        changed = [i for i in after if after[i] != before[i]]
+        assert len(changed) <= moved
+        for job_id in changed:
+            assert after[job_id] < before[job_id]
+            self.due_ms[job_id] = after[job_id]
 
     @rule(name=workers, lease_ms=st.sampled_from(LEASES_MS))
     def look(self, name: str, lease_ms: int) -> None:

@@ -224,7 +224,7 @@ def test_what_is_spread_into_one_call_is_capped() -> None:
     arguments = {"KEYS", "ARGV", "ids", "asked", "wanted", "buckets"}
     of_a_page = {"page", "held", "channels"}
     of_a_batch = {"going", "gone", "scores", "fields", "marks", "tokens", "leaving", "names", "ends"}
-    of_a_batch |= {"members", "entry"}
+    of_a_batch |= {"members", "entry", "held"}
     capped = arguments | of_a_page | of_a_batch
     for name, text in texts():
         plain = re.sub(r"--[^\n]*", "", text)

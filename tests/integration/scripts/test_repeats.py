@@ -22,7 +22,7 @@ from aiodq._memory.failover import Resent, Told
 from aiodq._redis.faults import Lost
 from aiodq._redis.link import Link, Reply
 from aiodq._redis.scripts import load_scripts
-from tests.shards import HOUR_MS, LEASE_MS, ClusterShard, OpenShard, RedisShard, Seeds
+from tests.shards import HOUR_MS, LEASE_MS, ClusterShard, OpenShard, RedisShard, Seeds, let_go
 from tests.telling import finished, resend, sha
 
 KINDS = ("scripts",)
@@ -110,6 +110,7 @@ def calls(shard: OpenShard, seeds: Seeds) -> dict[str, Callable[[], Awaitable[ob
             [Entry("x", b"1", LATER, hold=HOLD), Entry("y", b"2", LATER, hold=HOLD)]
         ),
         "reschedule": lambda: store.reschedule([(seeds.waiting, LATE), ("nobody", LATE)]),
+        "vacate": lambda: let_go(holder, seeds.state.schedule[seeds.waiting]),
         "cancel": lambda: store.cancel([seeds.waiting, "nobody"]),
         "replay": lambda: store.replay([revival]),
         "purge": lambda: store.purge([seeds.buried, "nobody"]),
@@ -137,6 +138,7 @@ def answers(seeds: Seeds) -> dict[str, object]:
         "replace": [Placed(True, False, LATER.ms), Placed(False, True, LATER.ms)],
         "unite": [Placed(True, False, LATER.ms), Placed(False, False, LATER.ms, "x")],
         "reschedule": ["scheduled", "absent"],
+        "vacate": 1,
         "cancel": ["scheduled", "absent"],
         "replay": [True],
         "purge": [True, False],

@@ -19,7 +19,7 @@ from aiodq._memory.failover import Resent, Told
 from aiodq._redis.backend import RedisBackend
 from tests.clusters import servers_of
 from tests.servers import ServerProcess
-from tests.shards import HOUR_MS, LEASE_MS, OpenShard, RedisShard, Seeds, worker_id
+from tests.shards import HOUR_MS, LEASE_MS, OpenShard, RedisShard, Seeds, let_go, worker_id
 from tests.telling import finished, resend
 
 KINDS = ("scripts", "functions")
@@ -42,6 +42,7 @@ def transitions(shard: OpenShard, seeds: Seeds) -> Calls:
         "replace": lambda: store.replace([Entry("x", b"x" * 1000, NOW)]),
         "unite": lambda: store.unite([Entry("x", b"x" * 1000, NOW, hold=Hold("close:7", HOUR_MS))]),
         "reschedule": lambda: store.reschedule([(seeds.waiting, NOW)]),
+        "vacate": lambda: let_go(holder, seeds.state.schedule[seeds.waiting]),
         "cancel": lambda: store.cancel([seeds.waiting]),
         "replay": lambda: store.replay([revival]),
         "purge": lambda: store.purge([seeds.buried]),

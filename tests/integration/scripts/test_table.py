@@ -95,13 +95,13 @@ MOVES: dict[str, Move] = {
     "finished": _finished,
 }
 BY_ID = sorted(MOVES)
-"""`claim`, `convict` and `trim` are not asked about single jobs: see their own files."""
+"""`claim`, `convict`, `trim` and `vacate` are not asked about single jobs: see their own files."""
 
 PLACES = ("absent", "scheduled", "processing", "dead", "done")
 
 
 def test_every_transition_is_tried() -> None:
-    assert {*MOVES, "claim", "convict", "trim"} == set(BY_NAME)
+    assert {*MOVES, "claim", "convict", "trim", "vacate"} == set(BY_NAME)
 
 
 WRONG = [
