@@ -1,4 +1,4 @@
-"""How fast and how much: rates, smeared bursts, full queues, unique jobs."""
+"""How fast and how much: rates, limits, smeared bursts, full queues, unique jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from aiodq import Backlog, Bury, Queue, QueueFull, Rate, Unique, Worker, current_job
+from aiodq import Backlog, Bury, MaxRunning, Queue, QueueFull, Rate, Unique, Worker, current_job
 
 
 async def test_a_rate_lets_jobs_start_so_often_over_all_workers(orders: Queue) -> None:
@@ -132,3 +132,26 @@ async def test_or_the_last_of_them_counts(orders: Queue) -> None:
     assert last.id == first.id
     await Worker(orders).run(burst=True)
     assert indexed == ["abcd"]
+
+
+async def test_jobs_of_one_account_run_one_after_the_other(orders: Queue) -> None:
+    running: set[str] = set()
+    settled: list[int] = []
+    all_settled = asyncio.Event()
+
+    @orders.task(max_running=MaxRunning(1, key="account"))
+    async def settle(account: str, cents: int) -> None:
+        assert account not in running
+        running.add(account)
+        await asyncio.sleep(0.01)
+        running.discard(account)
+        settled.append(cents)
+        if len(settled) == 10:
+            all_settled.set()
+
+    await orders.enqueue_many(
+        [settle.job(account, cents) for cents in range(5) for account in ("Ann", "Bob")]
+    )
+    async with Worker(orders, concurrency=10):
+        await all_settled.wait()
+    assert sorted(settled) == sorted([*range(5), *range(5)])

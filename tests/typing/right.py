@@ -21,6 +21,7 @@ from aiodq import (
     Failure,
     Fixed,
     Job,
+    MaxRunning,
     NewJob,
     Plan,
     Queue,
@@ -128,7 +129,11 @@ async def plain(order: Order) -> Order:
     return order
 
 
-@orders.task(rate=Rate(100, per=timedelta(minutes=1), burst=10, key="tenant"), spread=60)
+@orders.task(
+    rate=Rate(100, per=timedelta(minutes=1), burst=10, key="tenant"),
+    spread=60,
+    max_running=MaxRunning(1, key="tenant"),
+)
 async def rated(tenant: str) -> None:
     await rated.options(spread=timedelta(seconds=5)).enqueue("t7")
 

@@ -10,6 +10,7 @@ from redis import Redis as BlockingRedis
 from aiodq import (
     Backlog,
     Exponential,
+    MaxRunning,
     NewJob,
     Queue,
     Rate,
@@ -134,6 +135,8 @@ async def queues() -> None:
     Queue("orders", backlog=100)  # wrong
     Queue("orders", backlog=Backlog(100))  # wrong
     close_order.options(rate=Rate(3))  # wrong
+    MaxRunning(1, keys="tenant")  # wrong
+    close_order.options(max_running=MaxRunning(1))  # wrong
     close_order.options(unique=60)  # wrong
     close_order.options(unique=Unique(60, mode="newest"))  # wrong
     close_order.options(spread="10 min")  # wrong
