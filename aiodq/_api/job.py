@@ -71,6 +71,8 @@ class Enqueued(Job[R_co]):
         created: no job had this id before.
         replaced: a waiting or dead job had it, and got these arguments and due time. Both false: there
             was a job with this id, and it was kept as it is.
+
+    Of a job that is `unique`, the handle may be that of another one, which is there in its place.
     """
 
     __slots__ = ("_due_ms", "created", "replaced")

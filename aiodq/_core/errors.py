@@ -170,8 +170,9 @@ class PayloadError(AiodqError, ValueError):
 class QueueFull(AiodqError):
     """The job was refused because there is no room for it.
 
-    Raised by enqueue, reschedule and replay when the server is out of memory. Nothing was changed. Repeat
-    later, or make room; draining the queue stays possible.
+    Raised by enqueue, reschedule and replay when the server is out of memory, and by enqueue when the queue's
+    `backlog` is full; the message names the limit. Nothing was changed. Repeat later, or make room; draining
+    the queue stays possible.
     """
 
 

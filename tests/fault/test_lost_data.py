@@ -15,6 +15,7 @@ from aiodq import Queue, Worker
 from aiodq._core.due import NOW, Due
 from aiodq._core.settlement import Acked, Buried, Deferred
 from aiodq._core.store import ClaimRequest, Entry
+from aiodq._core.unique import Hold
 from aiodq._redis import backend as backends
 from aiodq._redis import recent
 from aiodq._redis.backend import RedisBackend, new_sender_id
@@ -101,6 +102,34 @@ async def test_an_idle_producer_finds_out_and_sends_again(
     assert [(job.due_ms, job.payload) for job in found] == [
         (due.ms, b"body of a"),
         (due.ms, b"another body of b"),
+    ]
+    await other.aclose()
+
+
+async def test_unique_jobs_are_sent_again_as_they_were_left(
+    own: ServerProcess, backend: RedisBackend, tmp_path: Path
+) -> None:
+    """The first keeps its arguments though others were sent after it; the last of the others has its own."""
+    store = backend.store("q")
+    due = Due(4_000_000_000_000, relative=False)
+    first, last = Hold("first", 3_600_000), Hold("last", 4_000_000_000_000, "last")
+
+    def entry(job_id: str, hold: Hold) -> Entry:
+        return Entry(job_id, f"body of {job_id}".encode(), due, hold=hold)
+
+    await store.unite([entry("a", first), entry("b", first), entry("c", last), entry("d", last)])
+    await store.unite([entry("e", first), entry("f", last)])
+    rewind(own, tmp_path / "nothing")
+    other = RedisBackend(url=own.url)
+    await until_in(other.store("q"), "c", "scheduled")
+    found = await other.store("q").find(["a", "b", "c", "d", "e", "f"])
+    assert [(job.was, job.payload) for job in found] == [
+        ("scheduled", b"body of a"),
+        ("absent", None),
+        ("scheduled", b"body of f"),
+        ("absent", None),
+        ("absent", None),
+        ("absent", None),
     ]
     await other.aclose()
 

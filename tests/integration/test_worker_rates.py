@@ -413,3 +413,25 @@ async def test_jobs_that_are_unique_together_are_in_one_shard(bench: Bench) -> N
         assert (await sent[49].cancel()).made
         await Worker(queue, lease=1, grace=2).run(burst=True)
     assert sorted(tenant for tenant, _ in bench.starts) == [f"t{n}" for n in range(9)]
+
+
+async def test_who_waits_for_a_moment_asks_nobody(server: ServerProcess, queue_name: str) -> None:
+    queue, started, port = Queue(queue_name, url=server.url), asyncio.Event(), server.port
+
+    @queue.task(rate=Rate(1, per=3600))
+    async def close(n: int) -> None:
+        started.set()
+
+    async with queue, Worker(queue), Worker(queue):
+        await queue.enqueue_many([close.job(n) for n in range(20)])
+        await started.wait()
+        while (stats := await queue.stats()).processing or stats.due:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # a look of the second seat
+        with Monitor("127.0.0.1", port) as monitor:
+            await asyncio.sleep(1.5)
+        waiting = await queue.peek("scheduled", limit=20)
+    for job in waiting:
+        await queue.cancel(job.id)
+    assert len(waiting) == 19
+    assert monitor.sent.total() <= 1, monitor.sent
