@@ -159,6 +159,6 @@ def sentinel_client(sentinels: SentinelSet) -> redis.asyncio.Redis:
 def client_of_master(sentinel_port: int) -> redis.asyncio.Redis:
     """A client of whoever is the master now."""
     with redis.Redis(host="127.0.0.1", port=sentinel_port) as sentinel:
-        answer = sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-    _, port = cast(tuple[object, bytes], answer)
+        question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        _, port = cast(tuple[object, bytes], sentinel.execute_command(*question))
     return redis.asyncio.Redis(host="127.0.0.1", port=int(port))

@@ -33,11 +33,14 @@ class MaxRunning(Struct, frozen=True):
     key: str | None = None
 
     def __post_init__(self) -> None:
-        count: object = self.count
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-            raise ConfigError(f"MaxRunning.count={count!r}: expected a whole number from 1 to {MOST:,}")
+        if not _is_count(self.count):
+            raise ConfigError(f"MaxRunning.count={self.count!r}: expected a whole number from 1 to {MOST:,}")
         if self.key is not None and (type(self.key) is not str or not self.key):
             raise ConfigError(f"MaxRunning.key={self.key!r}: expected the name of a parameter of the handler")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
 
 
 class Permit(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from aiodq._core import decision
@@ -80,8 +80,8 @@ class Limits:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _start(self, work: object) -> None:
-        task = self._loop.create_task(work, name="aiodq-limits")  # type: ignore[arg-type]
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work, name="aiodq-limits")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

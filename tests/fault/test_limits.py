@@ -125,8 +125,8 @@ def _overlaps(lines: list[list[str]], frozen: list[tuple[float, float]]) -> list
     found: list[str] = []
     for key, spans in runs.items():
         spans.sort()
-        for (start, end, n), (other, _, m) in itertools.pairwise(spans):
+        for (start, stop, one), (other, _, two) in itertools.pairwise(spans):
             thawed = any(a <= start <= b or a <= other <= b for a, b in frozen)
-            if other < end - 5 and n != m and not thawed:
-                found.append(f"key {key}: job {n} from {start} to {end}, job {m} from {other}")
+            if other < stop - 5 and one != two and not thawed:
+                found.append(f"key {key}: job {one} from {start} to {stop}, job {two} from {other}")
     return found

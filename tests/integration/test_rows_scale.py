@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -177,7 +178,8 @@ async def test_b160_jobs_of_every_ending_leave_nothing_without_a_lifetime(
         assert {await job.status() for job in jobs} <= {"absent", "done"}
         assert not (await queue.check()).findings
     with server.client() as client:
-        keys = [key for key in client.scan_iter(match=f"aiodq:{{{queue_name}}}:*") if client.pttl(key) == -1]
+        found = cast("Iterator[bytes]", client.scan_iter(match=f"aiodq:{{{queue_name}}}:*"))
+        keys = [key for key in found if client.pttl(key) == -1]
     assert not keys
 
 
