@@ -205,12 +205,12 @@ class Executor:
                 return None
             policy = handler.policy
             run.policy = policy if carried is None else policy.with_carried(carried)
+            if policy.max_running is not None:
+                # Also of one that is not to be run: its last run may have left a permit behind.
+                run.permit = Permit(run.job_id, handler.limited(envelope), policy.max_running.count)
             verdict = self._refused(run, shard, server_ms)
             if verdict is None:
                 call = handler.prepare(envelope, self._in_thread)
-                if policy.max_running is not None:
-                    limit = policy.max_running.count
-                    run.permit = Permit(run.job_id, handler.limited(envelope), limit)
                 if policy.rate is not None and not self._is_admitted(run, server_ms):
                     run.bucket = handler.bucket(envelope)
                 return call

@@ -11,6 +11,7 @@ import pytest
 from aiodq import Bury, ConfigError, MaxRunning, Queue, Rate, Retry, Worker, current_job
 from aiodq._core import limit
 from aiodq._core.limit import Permit
+from aiodq._core.store import ClaimRequest
 from aiodq.events import JobSettled
 from tests.workers import Bench
 
@@ -163,6 +164,25 @@ async def test_a_permit_that_nobody_gave_back_holds_up_nothing_for_long(
     async with bench.worker():
         await bench.until(lambda: ran == [1])
         await bench.until_empty()
+
+
+async def test_a_job_that_is_not_run_any_more_gives_back_the_permit_of_its_last_run(bench: Bench) -> None:
+    ran: list[int] = []
+
+    @bench.queue.task(max_running=MaxRunning(1), expires=0.5)
+    async def visit(n: int) -> None:
+        ran.append(n)
+
+    hand = bench.store.worker("1gone" + "-" * 15, lambda _: None)
+    await visit.options(job_id="first").enqueue(0)
+    await hand.turn([], ClaimRequest(1, 700))
+    assert (await hand.occupy([Permit("first", "visit", 1)]))[0].may_run
+    await hand.aclose()  # its worker dies with it
+    async with bench.worker(presence=False):
+        await visit.options(expires=None).enqueue(1)  # finds the permit taken, and waits
+        await bench.until(lambda: ran == [1])  # as soon as the first one is dropped, which has expired
+        await bench.until_empty()
+    bench.dead_workers = True
 
 
 async def test_a_limit_and_a_rate_hold_together(bench: Bench) -> None:
