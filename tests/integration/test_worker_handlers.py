@@ -266,10 +266,10 @@ async def test_timeouts_of_different_lengths_each_end_at_their_own_time(bench: B
         await slow.options(job_id=name, timeout=timeout).enqueue(name)
     async with bench.worker():
         await bench.until_empty()
-    assert ended["short"] < ended["middle"] < ended["long"]
-    for name, timeout in (("long", 0.4), ("short", 0.1), ("middle", 0.2)):
-        # The time counts from a moment before the handler's first line.
-        assert timeout - 0.02 <= ended[name] < timeout + 0.5, ended
+    before_s = 0.005  # the time counts from a moment before the handler's first line
+    assert 0.1 - before_s <= ended["short"] < 0.19
+    assert 0.2 - before_s <= ended["middle"] < 0.35
+    assert 0.4 - before_s <= ended["long"] < 0.7
 
 
 async def test_a_thread_that_times_out_keeps_its_slot_until_it_ends(bench: Bench) -> None:
