@@ -321,6 +321,7 @@ class Shard(Telling):
                 elif (again := (one.due_ms, one.again_ms, one.job_id)) not in waiting:
                     insort(waiting, again)
                 answers.append(Granted(may_run, len(waiting)))
+                self._forget_limit(one.name)
             return answers
 
     def vacate(self, permits: Sequence[Permit]) -> int:
@@ -343,9 +344,16 @@ class Shard(Telling):
                         waiting.remove(row)
                     elif at_ms != again_ms and job_id not in self.processing:
                         waiting.remove(row)
+                self._forget_limit(one.name)
             if written:
                 self.watch(min(written), now_us)
             return len(written)
+
+    def _forget_limit(self, name: str) -> None:
+        """A name that nobody runs under or waits for leaves nothing: there may be one for each customer."""
+        for kept in (self.permits, self.waiting):
+            if not kept.get(name):
+                kept.pop(name, None)
 
     # -- presence of workers
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from aiodq._core.due import NOW, Due
 from aiodq._core.lease import Lease
+from aiodq._core.limit import Permit
 from aiodq._core.settlement import Acked
 from aiodq._core.store import DEDUPE_MS, Backend, ClaimRequest, Entry, Notice
 from aiodq._memory import MemoryBackend
@@ -206,3 +207,14 @@ async def test_calls_let_the_event_loop_run() -> None:
         await store.reschedule([("nobody", Due(0))])
     task.cancel()
     assert ran >= 10
+
+
+async def test_names_of_limits_that_nobody_runs_under_are_forgotten() -> None:
+    store = MemoryBackend().store("q")
+    hand = store.worker(worker_id("w"), lambda _: None)
+    for n in range(3):
+        await hand.occupy([Permit("a", f"tenant-{n}", 1), Permit("b", f"tenant-{n}", 1, 1, 1, 2)])
+        assert store.shard.permits
+        await hand.vacate([Permit("a", f"tenant-{n}", 1), Permit("b", f"tenant-{n}", 1)])
+    assert not store.shard.permits
+    assert not store.shard.waiting
